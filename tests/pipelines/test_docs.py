@@ -18,7 +18,7 @@ from surepipe.drawing.flow import svg_of
 from surepipe.pipelines import assess, load, loads
 from surepipe.pipelines.diagram import diagram_of
 from surepipe.pipelines.loading import SECTIONS
-from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.wording import keys_of
 
 ROOT = Path(__file__).parents[2]
@@ -101,8 +101,8 @@ def test_the_example_has_orders_with_a_price_and_one_without() -> None:
     priced = [price(order) for order in orders if order["article"] in CENTS]
     assert len(priced) == 39
     assert 0 < sum(map(is_large, priced)) < 39
-    assert adds_up(Outcome({"out": priced}))
-    assert not adds_up(Outcome({"out": [*priced, priced[0]]}))
+    assert adds_up(RunOutcome({"out": priced}))
+    assert not adds_up(RunOutcome({"out": [*priced, priced[0]]}))
 
 
 def test_the_stages_of_the_example_run_without_a_pipe() -> None:

@@ -12,7 +12,7 @@ from surepipe.core.claims import Atom
 from surepipe.pipelines import loads
 from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.simulate.campaign import PlanResult, repeat, run_one, run_seeds
-from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.chance.script import Decision, Script
@@ -32,7 +32,7 @@ sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
 """
 
 
-def all_twelve(run: Outcome) -> bool:
+def all_twelve(run: RunOutcome) -> bool:
     """A check that speaks of all messages."""
     return len(run.delivered["out"]) == 12
 

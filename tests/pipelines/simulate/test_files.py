@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.pipelines.simulate.campaign import repeat
-from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.reference import played
 from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -41,7 +41,7 @@ def subject_of(folder: Path, kind: str) -> PlanSubject:
 
 def delivered(world: World) -> list[object]:
     """What is in the file at the end."""
-    assert isinstance(world.outcome, Outcome)
+    assert isinstance(world.outcome, RunOutcome)
     return list(world.outcome.delivered["out"])
 
 

@@ -15,7 +15,7 @@ from surepipe.cli.app import run
 from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.blame import unjudged_by
 from surepipe.pipelines.simulate.campaign import CannotSimulate
-from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
 from surepipe.pipelines.simulate.simulating import NotExercised, SimulationFailed, simulation_of
 
@@ -282,7 +282,7 @@ def test_a_stage_that_sleeps_finds_its_own_memory_again(folder: Path) -> None:
     (folder / f"{MODULE}.py").write_text(HELD_OVER_A_SLEEP)
     (folder / "two.yaml").write_text(TWO_NODES.replace("MODULE", MODULE))
 
-    def keeps_apart(run: Outcome) -> bool:
+    def keeps_apart(run: RunOutcome) -> bool:
         came = {sink: {str(text)[0] for text in texts} for sink, texts in run.delivered.items()}
         return came == {"priced": {"l"}, "packed": {"r"}}
 

@@ -11,21 +11,16 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Callable
-from typing import Protocol, cast
+from typing import cast
 
 from surepipe.actors.codecs import AutoCodec
+from surepipe.actors.store_calls import Asking
 from surepipe.core.store_requests import Created, Exists, Retention, Store
 from surepipe.queues.rmq.feed import AppendDecided, DecidedMessage, MissedEpoch, OpenFeed
 
 STREAM = "decided"
 KEPT = Retention(max_age_us=7 * 24 * 3_600_000_000)
 """A week, and longer what a reader that has begun has still to read."""
-
-
-class Asker(Protocol):
-    """Who is told an outcome: the host of a node."""
-
-    def answered(self, ticket: int, outcome: object) -> None: ...
 
 
 class DecidedStream:
@@ -90,7 +85,7 @@ class FeedWriter:
         self._stream, self._died = stream, died
 
     def receive(self, message: object) -> None:
-        host, ticket, request = cast("tuple[Asker, int, OpenFeed | AppendDecided]", message)
+        host, ticket, request = cast("tuple[Asking, int, OpenFeed | AppendDecided]", message)
         host.answered(ticket, self._stream.call(request))
 
     def died(self, error: BaseException) -> None:

@@ -13,9 +13,10 @@ from collections import OrderedDict, deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from random import Random
-from typing import Protocol, TypeAlias, cast
+from typing import TypeAlias, cast
 
 from surepipe.actors.runtime import Running, Runtime
+from surepipe.actors.store_calls import Asking
 from surepipe.core.records import record
 from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Later, Outcome, ProcessJobs, Refuse
@@ -69,12 +70,6 @@ def checked_function(process: Function) -> Function:
     return process
 
 
-class Asker(Protocol):
-    """Who is told an outcome: the host of a node."""
-
-    def answered(self, ticket: int, outcome: object) -> None: ...
-
-
 @record
 class _Ran:
     """A run that has ended. ``time_ms``: the block's time, if the outcome depends on it."""
@@ -93,7 +88,7 @@ class _Look:
 class _Asked:
     """A request that isn't answered yet."""
 
-    host: Asker
+    host: Asking
     ticket: int
     request: ProcessJobs
     due: int
@@ -186,7 +181,7 @@ class NodeWorker:
 
     def receive(self, message: object) -> None:
         if not isinstance(message, _Look):
-            host, ticket, request = cast("tuple[Asker, int, ProcessJobs]", message)
+            host, ticket, request = cast("tuple[Asking, int, ProcessJobs]", message)
             self._asked.append(_Asked(host, ticket, request, self.now() + self._budget_us))
         while self.ran:
             self._take(self.ran.popleft())

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import NoReturn
 
 from surepipe.actors.codecs import choose_codec
-from surepipe.cli.benching.counting import Gauge, Passed, StoreCount
+from surepipe.cli.benching.counting import Gauge, PipeTimes, StoreCount
 from surepipe.cli.benching.harmless import (
     LOOK_S,
     BenchWorld,
@@ -191,7 +191,7 @@ class PipeFigures:
     """A pipe under load, and alone. ``took`` is None where nothing went through."""
 
     part: PipePart
-    passed: Passed
+    passed: PipeTimes
     loaded: MeasuredTimes | None
     alone: MeasuredTimes | None
 

@@ -109,7 +109,7 @@ _DONE = frozenset({"settled", "dead"})
 
 
 @dataclass(slots=True)
-class Passed:
+class PipeTimes:
     """Messages of one pipe, and the times of the first that was accepted and the last that was done.
 
     Done is what was settled, and what became a dead letter. What a pipe gets in the transaction of the one before
@@ -140,7 +140,7 @@ class Gauge:
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
-        self._pipes: dict[str, Passed] = {}
+        self._pipes: dict[str, PipeTimes] = {}
         self._began_us: int | None = None
         self.latencies = Latencies(bounds_us=FINE_BOUNDS_US)
 
@@ -159,7 +159,7 @@ class Gauge:
             self._began_us = now_us
         if pipe not in self._pipes:
             first_us = now_us if kind == "accepted" else self._began_us
-            self._pipes[pipe] = Passed(first_us=first_us, last_us=first_us)
+            self._pipes[pipe] = PipeTimes(first_us=first_us, last_us=first_us)
         passed = self._pipes[pipe]
         if kind == "accepted":
             passed.accepted += messages
@@ -168,10 +168,10 @@ class Gauge:
         passed.dead += messages if kind == "dead" else 0
         passed.last_us = now_us
 
-    def of(self, pipe: str) -> Passed:
+    def of(self, pipe: str) -> PipeTimes:
         """A pipe by its full name, as it stands now."""
         with self._changed:
-            return self._pipes.get(pipe) or Passed()
+            return self._pipes.get(pipe) or PipeTimes()
 
     @property
     def done(self) -> int:

@@ -14,7 +14,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.core.claims import Atom, Fault, Faults
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.simulate.ends import Outcome
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, sandboxed
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -177,11 +177,11 @@ def quiet(
         logger.setLevel(level)
 
 
-def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, Outcome]:
+def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, RunOutcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
     world = _played(subject, options, SeededChooser)
     result = result_of(world)
-    assert isinstance(world.outcome, Outcome)
+    assert isinstance(world.outcome, RunOutcome)
     return result, world.outcome
 
 
@@ -265,7 +265,7 @@ def _take(
     subject: PlanSubject,
     options: Options,
     result: RunResult,
-    outcome: Outcome,
+    outcome: RunOutcome,
 ) -> None:
     seed = options.seed
     found.runs += 1

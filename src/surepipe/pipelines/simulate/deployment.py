@@ -38,7 +38,7 @@ from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Ends,
-    Outcome,
+    RunOutcome,
     about_what,
     canonical,
     effects_of,
@@ -473,9 +473,9 @@ class PlanDeployment(Deployment):
         store, _, stream = written.partition("/")
         return self._payloads(store, stream)
 
-    def outcome(self, world: World) -> Outcome:
+    def outcome(self, world: World) -> RunOutcome:
         """The run, as a user's check sees it."""
-        return Outcome(
+        return RunOutcome(
             delivered=self.delivered(),
             dead=self.dead(),
             calls=self._calls_of_parts(),

@@ -192,7 +192,7 @@ def _short(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class RunOutcome:
     """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
     are. ``calls``: how often each stage was entered."""
 

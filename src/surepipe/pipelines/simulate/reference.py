@@ -14,7 +14,7 @@ from dataclasses import replace
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.simulate.deployment import PlanDeployment
-from surepipe.pipelines.simulate.ends import Outcome, canonical, effects_of
+from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.functions import short
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
@@ -198,7 +198,7 @@ def _put_off(there: Plain, back: Plain) -> Iterator[str]:
 def _ends(world: World) -> Ends:
     deployment, outcome = world.deployment, world.outcome
     assert isinstance(deployment, PlanDeployment)
-    assert isinstance(outcome, Outcome)
+    assert isinstance(outcome, RunOutcome)
     return {} if world.limit else deployment.at_ends(outcome.delivered)
 
 

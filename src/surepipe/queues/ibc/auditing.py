@@ -21,7 +21,7 @@ from surepipe.queues.ibc.transitions import Evidence, by_hand_row
 
 
 @dataclass(slots=True)
-class History:
+class ConnectionHistory:
     """What happened at one end of a connection, and in which block."""
 
     sent: dict[int, int] = field(default_factory=dict[int, int])
@@ -50,17 +50,17 @@ def first_kept(ledger: Ledger) -> int:
     return info.earliest if isinstance(info, StreamInfo) else 1
 
 
-def history_of(ledger: Ledger, connection: str) -> History:
+def history_of(ledger: Ledger, connection: str) -> ConnectionHistory:
     """Read from the log of one party."""
     first = first_kept(ledger)
-    found = History(is_whole=first == 1)
+    found = ConnectionHistory(is_whole=first == 1)
     party = ledger.connections[connection].party
     for block in ledger.merkle.blocks(first):
         _add(found, block, connection, party)
     return found
 
 
-def _add(found: History, block: BlockRecord, connection: str, party: str) -> None:
+def _add(found: ConnectionHistory, block: BlockRecord, connection: str, party: str) -> None:
     found.height = block.height
     for operation in block.operations:
         if not operation.space:
@@ -198,7 +198,9 @@ def judge_believed(ours: Ledger, theirs: Ledger) -> Iterator[str]:
         )
 
 
-def _judge(ours: History, theirs: History, path: str, *, is_ordered: bool) -> Iterator[str]:
+def _judge(
+    ours: ConnectionHistory, theirs: ConnectionHistory, path: str, *, is_ordered: bool
+) -> Iterator[str]:
     for text in (*ours.twice, *theirs.twice):
         yield f"{path}: {text}"
     for index, block in theirs.answered.items():
@@ -222,7 +224,7 @@ def _judge(ours: History, theirs: History, path: str, *, is_ordered: bool) -> It
 
 
 __all__ = [
-    "History",
+    "ConnectionHistory",
     "KeptProofs",
     "history_of",
     "judge_believed",

@@ -1,10 +1,32 @@
-"""Sessions come and go: which are opened, which begin, and which nobody needs any more."""
+"""Epochs change at a node: their records are stored, and sessions are opened, begun and closed."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 
-from surepipe.core.effects import Notice, NoticeKind
+from surepipe.core.effects import (
+    Notice,
+    NoticeKind,
+)
+from surepipe.core.store_requests import (
+    AppendRun,
+    FencedOut,
+    Gap,
+    Stored,
+    TrimBefore,
+)
+from surepipe.queues.rmq.catchain import (
+    LogMachine,
+    LogOptions,
+)
+from surepipe.queues.rmq.encoding import (
+    Malformed,
+    MessageHeader,
+    Value,
+    decode,
+    encode,
+)
 from surepipe.queues.rmq.epochs import (
     EpochRecord,
     Memory,
@@ -12,19 +34,211 @@ from surepipe.queues.rmq.epochs import (
     ProvenRecord,
     Remembered,
 )
-from surepipe.queues.rmq.node.records import RecordKeepingNode
-from surepipe.queues.rmq.node.state import AskedMemory, OpenSession
-from surepipe.queues.rmq.session import Beginning, SessionMachine
+from surepipe.queues.rmq.node.state import (
+    ASK_US,
+    MS,
+    AskedMemory,
+    OpenSession,
+    QueueNodeState,
+)
+from surepipe.queues.rmq.session import (
+    Beginning,
+    SessionMachine,
+)
 from surepipe.queues.rmq.stored_log import (
     CloseLog,
+    OpenedLog,
+    OpenLog,
+    StoredLog,
 )
 
 FEED_EPOCHS = 12
 """For so many epochs a session is kept whose stream can't be written."""
 
 
-class ChangingNode(RecordKeepingNode):
-    """What a change of epochs does to sessions, and to the stream of what they decide."""
+class ChangingNode(QueueNodeState):
+    """Which sessions a node has, and what it keeps of epochs through all of its lives."""
+
+    # A session is opened: its log is read, and its machine goes on from there.
+
+    def _begin(
+        self, found: EpochRecord, partition: Partition, *, is_of_last_life: bool = False
+    ) -> None:
+        session = found.session(partition.lo)
+        here = OpenSession(found, partition, session, is_of_last_life=is_of_last_life)
+        if here.id in self._open:
+            return
+        self._open[here.id] = here
+        self._is_dirty = True
+        self._read_log(here)
+
+    def _read_log(self, here: OpenSession) -> None:
+        stream = self._stream_of(here)
+        self._call("open", here.id, 0, OpenLog(stream, self.name, self._life, here.id, here.epoch))
+
+    def _opened(self, here: OpenSession, outcome: object) -> None:
+        match outcome:
+            case OpenedLog():
+                here.found = outcome
+                self._build_found()
+            case FencedOut():
+                self.has_ended = True
+                self._out.append(Notice(NoticeKind.FENCED, 0, (), "a later process has this node"))
+            case _:
+                here.ask_again = self._now + ASK_US
+
+    def _build_found(self) -> None:
+        """Go on with the logs that are read, once those of the last life all are.
+
+        1. A receipt is in the log of one epoch, and its node begins again. 2. The log of another is read first,
+        and a message there gets a receipt. 3. Without the first log its number is one that was given before.
+        """
+        found = [each for each in self._open.values() if each.machine is None]
+        if any(each.is_of_last_life and each.found is None for each in found):
+            return
+        opened = [(each, each.found) for each in found if each.found is not None]
+        built = [(each, self._built(each, log.stored, log.guarded)) for each, log in opened]
+        for here, machine in built:
+            here.found, here.machine = None, machine
+        for here, machine in built:
+            self._perform(here, machine.wake(self._now, self._wall_ms))
+            while here.held_back:
+                route, value = here.held_back.popleft()
+                self._perform(here, machine.decoded(route, value, self._now, self._wall_ms))
+
+    def _built(
+        self, here: OpenSession, stored: StoredLog, guarded: tuple[int, bytes] | None
+    ) -> SessionMachine:
+        """Its machine, which has read what the log held."""
+        found, partition = here.record, here.partition
+        settings, decides = found.settings, found.quorum(partition.lo)
+        options = self._options or LogOptions()
+        heights = options.height_max - options.height_reserve
+        log = LogMachine(
+            here.id,
+            self.name,
+            found.log_members(partition.lo, self.epochs.known.get(here.epoch - 1)),
+            quorum=decides.size,
+            keys=self._keys,
+            rng=self._rng,
+            stored=stored,
+            guarded=guarded,
+            options=replace(options, pace_us=2 * settings.epoch_length_ms * MS // heights),
+            witnesses=partition.members,
+        )
+        machine = SessionMachine(
+            log,
+            queue=self.queue,
+            epoch=here.epoch,
+            voters={name: found.keys[name] for name in partition.members},
+            quorum=decides.size,
+            keys=self._keys,
+            settings=settings,
+            record=found,
+            lo=partition.lo,
+            receipts=self.receipts,
+        )
+        machine.find_body = lambda header: self._body_before(here, header)
+        machine.is_caught = lambda member: self.caught.holds(found.keys.get(member))
+        return machine
+
+    def _body_before(self, here: OpenSession, header: MessageHeader) -> bytes | None:
+        for each in self._open.values():
+            if each.epoch == here.epoch - 1 and each.machine is not None:
+                body = each.machine.body(header.id)
+                if body is not None:
+                    return body
+        return None
+
+    # Records of epochs: told to others and asked of them.
+
+    def _ask_epochs(self, peer: str) -> None:
+        if self._told_at.get(peer, -ASK_US) + ASK_US <= self._now:
+            self._told_at[peer] = self._now
+            self._send(peer, "pull-epochs", self.queue, self.record.number)
+
+    def _tell_epochs(self, route: str, known: int) -> None:
+        if known < self.record.number:
+            items = self.epochs.after(known)
+            if items:
+                self._send(route, "epochs", self.queue, items)
+            if self.caught.fields and route in self.record.keys:
+                self._send(route, "caught", self.queue, self.caught.fields)
+
+    # Records of epochs: stored in a stream of their own.
+
+    @property
+    def _stream(self) -> str:
+        return f"{self._place}/epochs"
+
+    def _ask_epochs_stream(self) -> None:
+        self._call("epochs", b"", 0, OpenLog(self._stream, self.name, self._life, b"", 0))
+
+    def _epochs_opened(self, outcome: object) -> None:
+        match outcome:
+            case OpenedLog(stored, _):
+                self._index = stored.end
+                if stored.rows:
+                    self._restore(decode(stored.rows[-1]))
+                self._is_read = True
+                self._epochs_at = self._now
+            case FencedOut():
+                self.has_ended = True
+                self._out.append(Notice(NoticeKind.FENCED, 0, (), "a later process has this node"))
+            case _:
+                self._again_at = self._now + ASK_US
+
+    def _restore(self, row: Value) -> None:
+        """Begin with what the last life knew: the records, and which sessions were open."""
+        match row:
+            case (tuple() as records, tuple() as opened, tuple() as closed, tuple() as caught):
+                self.caught.restore(caught)
+                for each in records:
+                    self.epochs.add(ProvenRecord.of(each))
+                self._closed.extend(each for each in closed if isinstance(each, bytes))
+                for each in opened:
+                    match each:
+                        case (int() as number, bytes() as lo) if number in self.epochs.known:
+                            found = self.epochs.known[number]
+                            self._begin(found, found.partition(lo), is_of_last_life=True)
+                        case _:
+                            pass
+            case _:
+                raise Malformed("a row that no life of this node has written")
+
+    def _write_epochs(self) -> None:
+        """Store what is known, in one row; those before it are forgotten."""
+        if self._again_at is not None and self._again_at <= self._now:
+            self._again_at = None
+        if self._again_at is not None or any(
+            kind == "write" for kind, _, _ in self._calls.values()
+        ):
+            return
+        for session, request in self._closing.items():
+            if not any(call[:2] == ("close", session) for call in self._calls.values()):
+                self._call("close", session, 0, request)
+        if self._written is None:
+            if not self._is_dirty:
+                return
+            self._is_dirty = False
+            proven = tuple(self.epochs.proven[each].fields for each in sorted(self.epochs.proven))
+            opened = tuple((each.epoch, each.partition.lo) for each in self._open.values())
+            row = encode((proven, opened, tuple(self._closed), self.caught.fields))
+            self._written = AppendRun(self._stream, self.name, self._life, self._seq, (row,))
+        self._call("write", b"", 0, self._written)
+
+    def _epochs_written(self, outcome: object) -> None:
+        match outcome:
+            case Stored():
+                self._written = None
+                self._seq += 1
+                self._call("trim", b"", 0, TrimBefore(self._stream, self._index))
+                self._index += 1
+            case FencedOut() | Gap():
+                self.has_ended = True
+                self._out.append(Notice(NoticeKind.FENCED, 0, (), "a later process has this node"))
+            case _:
+                self._again_at = self._now + ASK_US
 
     # The stream of what is decided.
 

@@ -39,14 +39,14 @@ from surepipe.queues.rmq.session.jobs import (
     JobOutcomes,
     Outcome,
 )
-from surepipe.queues.rmq.session.judging import JudgingSession
+from surepipe.queues.rmq.session.proposing import ProposingSession
 from surepipe.queues.rmq.session.state import (
     Beginning,
     FunctionCall,
 )
 
 
-class SessionMachine(JudgingSession):
+class SessionMachine(ProposingSession):
     """The queue of one session at one node, around its log."""
 
     # Inputs.

@@ -399,7 +399,7 @@ class ServedBook(BookQueue):
         self._free.append(helper)
 
     def late(self, work: Work) -> AnyOutcome:
-        """What becomes of an attempt that takes too long."""
+        """Treat an attempt that takes too long as failed."""
         work.is_late = True
         return Raised(
             "TimeLimit",
@@ -798,7 +798,7 @@ class _Helper:
         self._running = book.runtime.start(self, f"{book.name}/handler-{number}")
 
     def run(self, work: Work, call: Callable[[], AnyOutcome]) -> AnyOutcome:
-        """What comes of the call, or that it took too long."""
+        """Call it, and give its outcome, or that it took too long."""
         self._begin(work)
         self._running.tell(call)
         self._signal.wait(lambda: self._outcome is not None, self.book.time_limit_s)

@@ -262,8 +262,8 @@ def choose_codec(choice: CodecChoice) -> Codec:
 
 
 def wire_form(codec: Codec) -> str:
-    """How payloads of this codec look, in words that are equal for codecs that read each other; "" where only the
-    user knows, as with bytes."""
+    """Names the form of payloads; two codecs with equal names read each other's. Empty where only the user
+    knows, as with bytes."""
     if isinstance(codec, AutoCodec):
         return "auto"
     return "json" if isinstance(codec, JsonCodec | ModelCodec) else ""

@@ -1,4 +1,4 @@
-"""What a pipe tells the people who run it: notices with identities, never with payloads."""
+"""Notices to the people who run a pipe. They name messages by identity and never show payloads."""
 
 from __future__ import annotations
 

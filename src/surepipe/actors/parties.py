@@ -438,7 +438,7 @@ Figures: TypeAlias = Mapping[tuple[str, str, str], float]
 
 
 def figures_of(relay: Relay, statuses: Sequence[PathStatus]) -> Figures:
-    """What waits on the paths of a relay, and what came of what it submitted."""
+    """Count what waits on a relay's paths, and the results of its calls."""
     found: dict[tuple[str, str, str], float] = {}
     for path, status in zip(relay.paths, statuses, strict=True):
         name = path.name
@@ -497,7 +497,7 @@ class ServedRelay:
         self._over.notify()
 
     def figures(self) -> Figures:
-        """What waits and what was submitted, by the names of metrics, as of the last look. From any thread."""
+        """The numbers of the last look, under the names of metrics. From any thread."""
         return self._figures
 
     def statuses(self) -> Sequence[PathStatus]:

@@ -224,7 +224,7 @@ class _Counting(Protocol):
 
 
 def link_counters(route: Route | None) -> dict[str, int]:
-    """What the link counts on which a route runs, as ``link_...``: connections, strangers, frames lost."""
+    """The counters of the link under a route, as ``link_...``: connections, strangers, frames lost."""
     link: object = route
     counted = link.counters() if isinstance(link, _Counting) else {}
     return {f"link_{name}": count for name, count in counted.items()}

@@ -73,7 +73,8 @@ class CallerSignal(Protocol):
     """The thread of a loop that must not be blocked by waiting here: what is waited for is done on it."""
 
     def is_for_itself(self) -> bool:
-        """True where waiting would be for oneself: on that thread, outside of tasks that wait in its place."""
+        """True where waiting on that thread would be waiting for oneself; tasks that wait in its place don't
+        count."""
         ...
 
     def notify(self) -> None:
@@ -115,5 +116,5 @@ class Runtime(Protocol):
     def coroutines(
         self, loop: asyncio.AbstractEventLoop | None = None, thread: int | None = None
     ) -> Coroutines:
-        """What runs coroutines: on this loop of that thread, or on one of the runtime's own."""
+        """The runner of coroutines: on this loop of that thread, or on a loop of the runtime's own."""
         ...

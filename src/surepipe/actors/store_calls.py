@@ -67,7 +67,7 @@ class StateStore(Protocol):
         ...
 
     def rollback(self) -> str:
-        """What the last load found out of a store that went back, once; empty where it did not."""
+        """Say, once, how the last load found the store to have gone back; empty if it had not."""
         ...
 
     def write(self, write: Write) -> WriteOutcome:
@@ -94,7 +94,8 @@ class StreamAccess(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Stores:
-    """Who performs what a machine asks for; None where it never will."""
+    """Performs a machine's store requests, each kind by its member. None where the machine never makes that
+    kind."""
 
     write: Callable[[Write], WriteOutcome] | None = None
     letter: Callable[[Letter], object] | None = None
@@ -267,7 +268,7 @@ class Silences:
             self.ended(store, asker, answered=answered)
 
     def news(self) -> list[Notice]:
-        """What has fallen silent since this was asked last, and what answers again."""
+        """Stores that have fallen silent since the last call, and stores that answer again."""
         now = self._now()
         if not self.told and (self.oldest is None or now - self.oldest < SILENT_US):
             return []

@@ -317,8 +317,8 @@ class ReceiverTrace:
         self._handed: defaultdict[tuple[str, int], RangeSet] = defaultdict(RangeSet)
 
     def delivered(self, effect: Deliver, *, settled: bool) -> None:
-        """Handed to whoever consumes; ``settled``: with that, by the pipe's boundary, it is settled, if it was not
-        before: a message that failed is handed over again."""
+        """Messages were handed to the consumer, perhaps again after a failure. ``settled``: the pipe's boundary
+        settles them with that, if they were not settled before."""
         pipe = _of_producer(self._pipe, effect.producer)
         seqs = effect.seqs or range(effect.first, effect.first + len(effect.payloads))
         at = 0

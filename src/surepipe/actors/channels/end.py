@@ -180,7 +180,7 @@ class ChannelTerms:
     """How messages are written, see ``wire_form``."""
 
     def seen_from(self, role: Role) -> tuple[tuple[LayerOptions, ...], tuple[LayerOptions, ...]]:
-        """What an end sends through, and what it receives through."""
+        """The route to send through and the one to receive through, from this end."""
         return (self.forward, self.back) if role is Role.CALLER else (self.back, self.forward)
 
 

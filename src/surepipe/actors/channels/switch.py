@@ -20,7 +20,7 @@ from surepipe.pipes.wire.frames import Numbered
 
 
 class Switch:
-    """What arrives at a side, and the ends that it may be for. ``unclaimed`` gets what is for none of them."""
+    """Hands each frame that arrives at a side to its end. ``unclaimed`` gets what is for none of them."""
 
     def __init__(self, side: RouteSide) -> None:
         self.side = side
@@ -49,7 +49,7 @@ class Switch:
 
     @property
     def room(self) -> int:
-        """For the route, which doesn't say for whom it asks: what each of them has."""
+        """The route asks without naming an end, so this answers for all of them."""
         return min((landing.room for landing in self._all()), default=0)
 
     def wake(self) -> None:

@@ -221,7 +221,8 @@ class QueueClient(NodeEnd):
         return [Ticket(self, each) for each in list(machine.tickets.values())]
 
     def told(self, timeout_s: float) -> Sequence[SignedReceipt]:
-        """What nodes have told since the last call, of all messages: of one who watches. Waits for something."""
+        """All that nodes have told since the last call, about any message, for a client that watches. Waits for
+        something."""
         if self._machine is None or not self.signal.wait(self._has_news, timeout_s):
             return ()
         news = self._machine.news

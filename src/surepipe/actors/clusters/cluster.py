@@ -317,8 +317,8 @@ class Cluster:
         return self._client(name, name, is_detailed=is_detailed, journal=store)
 
     def watch(self, submitter: str) -> QueueClient:
-        """Who hears what ``submitter`` was and is told, wherever that one is; or with an empty name what all are
-        told from now on. Any number may watch."""
+        """Hear what ``submitter`` was and is told, wherever it runs; with an empty name, what all are told from
+        now on. Any number may watch."""
         return self._client(submitter, f"watch-{os.urandom(8).hex()}", is_watching=True)
 
     def _client(

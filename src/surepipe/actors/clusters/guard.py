@@ -1,4 +1,4 @@
-"""What survives beside the store of a node: its key, and the last thing that it signed."""
+"""Keeps a node's key and the last thing that it signed, apart from its store."""
 
 from __future__ import annotations
 

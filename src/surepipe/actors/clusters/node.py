@@ -114,7 +114,7 @@ class _NodeHost(MachineHost[_Walled]):
     has_boxes = True
 
     def take_frames(self) -> None:
-        """All that have arrived are one event: what follows from many costs as much as what follows from one."""
+        """Handle all frames that have arrived as one event: the work that follows is done once."""
         if frames := self.around.frames.take():
             self.perform(self.machine.frames(frames, self.now()))
 
@@ -192,7 +192,7 @@ class QueueNode(NodeEnd):
         return self._working
 
     def feeder(self) -> Running:
-        """Who writes the stream of what is decided."""
+        """Writes the stream of decided messages."""
         if self._feeding is None:
             assert self._decided is not None
             writer = FeedWriter(DecidedStream(self._decided), self._feeder_died)

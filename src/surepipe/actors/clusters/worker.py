@@ -37,7 +37,7 @@ QUEUED_MAX = 512
 
 
 class ProcessContext:
-    """What a run of the user's function may ask, and what is the same on every node."""
+    """Gives the user's function what it may ask for; all of it is the same on every node."""
 
     def __init__(self, job: Job, time_ms: int) -> None:
         self.id = job.id

@@ -68,7 +68,7 @@ class WorkOwner(Protocol):
 
 
 class Holder(Protocol):
-    """A queue whose consumers need not wait until it is known what came of the message that they were at."""
+    """A queue whose consumers go on before the outcome of their last message is known."""
 
     def hold(self, work: Work) -> None:
         """From a consumer: what comes of its message is known later."""

@@ -130,7 +130,7 @@ def keep_settled(result: object, found: object) -> None:
 
 
 def awaited(result: object, wait: Wait) -> object:
-    """The same for a result that may be a generator: whoever gets it runs that."""
+    """Like ``finish``, but leaves a generator to the caller, who runs it."""
     while True:
         if type(result) in SETTLED:
             return result
@@ -418,8 +418,8 @@ async def _awaiting(call: Awaitable[object]) -> object:
 
 
 async def own_outcome(function: Callable[[T], Awaitable[object]], argument: T) -> Outcome:
-    """The same from a task that waits for it, and that a cancellation of the call spares: a handler may cancel
-    the task that it finds itself in. Raises CancelledError where the task that waits is cancelled."""
+    """Like ``outcome_of``, in a task of its own: cancelling the call spares the waiting task, so a handler may
+    cancel the task that it runs in. Raises CancelledError where the task that waits is cancelled."""
     task = _begin(outcome_of(function, argument, asyncio.current_task()))
     try:
         if task.done():  # others on the loop get a turn

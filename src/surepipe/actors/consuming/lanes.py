@@ -399,7 +399,7 @@ def key_reader(choice: KeyChoice, codec: Codec) -> Callable[[bytes], Key]:
 
 
 def value_reader(choice: KeyChoice) -> Callable[[object], object]:
-    """What tells this value of a message: the function, or what stands at the path. Raises what those raise."""
+    """Reads this value from a message: by the user's function, or at the path. Raises what those raise."""
     return _at_path(choice.split(".")) if isinstance(choice, str) else choice
 
 

@@ -79,7 +79,7 @@ BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "c
 
 
 class EndKeywords(TypedDict, total=False):
-    """What every end of a pipe may be given by name; ``Pipe`` says what each of them means."""
+    """Keywords of every end of a pipe; ``Pipe`` explains each."""
 
     codec: CodecChoice
     notices: NoticeCallback
@@ -91,7 +91,7 @@ class EndKeywords(TypedDict, total=False):
 
 
 class HandlingKeywords(EndKeywords, total=False):
-    """What an end may be given that has handlers."""
+    """Keywords of ends that have handlers."""
 
     boundary: BoundaryText
     retries: int | None

@@ -60,7 +60,7 @@ class Named:
     @staticmethod
     @atexit.register
     def _at_exit() -> None:
-        """A pipe that nobody closed ends with the process: say what that loses."""
+        """Say what is lost by pipes that are still open when the process ends."""
         for face in list(_OPEN):
             face._warn_of_unconfirmed()
 

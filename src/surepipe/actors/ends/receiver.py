@@ -314,7 +314,7 @@ class ReceiverEnd(NodeEnd):
         return gauges
 
     def leases(self) -> list[LaneWork]:
-        """What each lane has in work; nothing where there are no lanes."""
+        """The work of each lane; empty without lanes."""
         return self.works.leases() if isinstance(self.works, LaneQueue) else []
 
     def died(self, host: Host[Any], error: BaseException) -> None:

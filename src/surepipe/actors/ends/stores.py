@@ -1,4 +1,4 @@
-"""The stores of a pipe: which of them keeps what, what that is worth, and how the pipe's machines reach them."""
+"""Assigns stores to the tasks of a pipe, rates their durability, and connects them to its machines."""
 
 from __future__ import annotations
 
@@ -250,7 +250,7 @@ _LETTERS = hops.DeclaredStore("dead letters", Level.NONE, kind="memory")
 
 @dataclass(frozen=True, slots=True)
 class StoreRoles:
-    """Which store keeps what of a pipe.
+    """The store for each task of a pipe.
 
     ``stream``: the messages of a stream layer. ``journal``: what the sender has accepted and not seen confirmed.
     ``state``: how far the receiver is. ``letters``: messages that could not be settled.

@@ -48,7 +48,7 @@ class Seal(Protocol):
         ...
 
     def open(self, length: bytes, sealed: bytes) -> bytes:
-        """What the next record that came in holds. Raises Stranger when it was changed, repeated or left out."""
+        """Decrypt the next record. Raises Stranger when it was changed, repeated or left out."""
         ...
 
 
@@ -177,7 +177,7 @@ class ConnectingGreeting(_Half):
 
 
 class WelcomingGreeting:
-    """The listening side where TLS, or nobody, asks who is there: it says that it lets the other side in.
+    """The listening side of a link without a shared key, with TLS or open to all: it only says welcome.
 
     With TLS 1.3 the connecting side is through with its handshake before the listener has looked at its
     certificate. Without a word of the listener it would take itself for connected, be dropped, and come again at

@@ -1,1 +1,1 @@
-"""What traces prove: their rows, the properties that are judged, and audits of any size."""
+"""Judges traces: their rows, the properties that must hold, and audits of any size."""

@@ -1,4 +1,4 @@
-"""What a judge says of a run: which property was broken, by which message, at which step."""
+"""Findings of a judge: the broken property, the message, and the step."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ from surepipe.core.ranges import RangeSet
 
 
 class JudgedProperty(StrEnum):
-    """What is judged: the four atoms under their own names, and what must hold under every fault."""
+    """A property that is judged: one of the four atoms, or a rule that must hold under every fault."""
 
     NO_LOSS = Atom.NO_LOSS.value
     NO_DUPLICATE = Atom.NO_DUPLICATE.value

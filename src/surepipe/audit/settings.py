@@ -102,7 +102,7 @@ def claimed(claim: Claim, faults: Iterable[str]) -> frozenset[str]:
 
 @dataclass(frozen=True)
 class Settings:
-    """What the row ``run`` says; everything has a default that judges less."""
+    """The settings in the row ``run``. Each default judges less."""
 
     claim: Claim = field(default_factory=dict[str, tuple[str, ...]])
     claims: Mapping[str, Claim] = field(default_factory=dict[str, Claim])

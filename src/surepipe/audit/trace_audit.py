@@ -345,8 +345,8 @@ class MissingNumbers:
 
 @dataclass
 class Deliveries:
-    """What was handed over, against what came out: all that comes out was handed over, and with lanes the messages
-    of one key come out in their order."""
+    """Compares what was handed over with what came out: nothing may come out that was not handed over, and with
+    lanes the messages of one key come out in their order."""
 
     handed: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
     came: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
@@ -363,7 +363,7 @@ class Deliveries:
     _first: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
 
     def see(self, row: Row) -> None:
-        """The next row; those that hand over before those that settle, where clocks may differ."""
+        """Take the next row. Where clocks may differ, rows that hand over come before those that settle."""
         if row.layer or not row.count:
             return
         place = (row.pipe, row.epoch)
@@ -405,7 +405,7 @@ class Deliveries:
 
 @dataclass
 class Rest:
-    """Which pipes are at rest, from what their nodes said last."""
+    """Tells which pipes are at rest, from the last rows of their nodes."""
 
     ended: dict[str, tuple[str, bool | None]] = field(
         default_factory=dict[str, tuple[str, bool | None]]
@@ -448,7 +448,7 @@ class Rest:
         )
 
     def faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
-        """What the trace itself shows to have gone wrong: claims need not hold where they don't cover it."""
+        """Faults that the trace itself shows. Claims need not hold under those that they don't cover."""
         if self.world is not None:
             return ()
         nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]

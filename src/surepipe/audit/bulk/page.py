@@ -95,7 +95,7 @@ def _pieces(
 
 
 def over_time(moments: Sequence[AuditMoment]) -> str:
-    """Bars of what came out above the line; what was passed over, and what came late or again, below it."""
+    """Bars over time: messages that came out above the line; those passed over, late or repeated below it."""
     since, until = moments[0].since_us, moments[-1].until_us
     high, low = 110, 50
     most = max(moment.came for moment in moments)

@@ -75,7 +75,7 @@ class ChannelFigures(MessageCounts):
 
     @property
     def badness(self) -> tuple[int, int, int, int]:
-        """What makes one channel worse than another: loss before all, then what is foreign, repeats, disorder."""
+        """Orders channels from bad to worse: loss counts most, then foreign messages, repeats, disorder."""
         return (self.lost, self.foreign, self.repeated, self.out_of_order + self.passed_over)
 
     @property
@@ -132,7 +132,7 @@ class ChannelFigures(MessageCounts):
 
     @property
     def is_open(self) -> bool:
-        """Nobody knows yet what becomes of some messages, whoever promises what."""
+        """Whether the fate of some messages is still unknown, whatever is promised."""
         return self.waiting > 0 and not self.is_chosen
 
     @property
@@ -149,7 +149,7 @@ class ChannelFigures(MessageCounts):
 
 @dataclass(frozen=True, slots=True)
 class AuditMoment:
-    """A stretch of time: messages that came out, that were passed over, that came out late or again."""
+    """Counts of a stretch of time: messages that came out, were passed over, or came out late or again."""
 
     since_us: int
     until_us: int

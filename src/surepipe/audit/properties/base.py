@@ -1,4 +1,4 @@
-"""What every property is: something that looks at rows and reports where it is false."""
+"""The base of every property: it looks at rows and reports each place where it is false."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ class Property:
         return {}
 
     def swift_looks(self) -> Mapping[str, SwiftLook]:
-        """What to call for kinds of which a run has thousands."""
+        """The functions to call for rows of kinds that a run has by the thousand."""
         return {}
 
     def all_looks(self) -> Mapping[str, SwiftLook]:

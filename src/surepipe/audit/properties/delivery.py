@@ -109,7 +109,7 @@ class NoLoss(Property):
 
 
 def never_came_out(first: int, last: int) -> str:
-    """What P2 says of messages that are missing."""
+    """The words of P2 about missing messages."""
     return f"{messages(first, last, start=True)} {were(first, last)} accepted and never came out."
 
 

@@ -298,7 +298,7 @@ class HonestGuarantee:
         )
 
     def cautious(self) -> Mapping[Atom, tuple[Fault, ...]]:
-        """Faults that an atom is said not to tolerate, that were tried, and that never broke it."""
+        """Faults that an atom is declared not to tolerate, but that never broke it when they were tried."""
         found: dict[Atom, tuple[Fault, ...]] = {}
         for atom in Atom:
             said = self.guarantee.tolerated(atom) or frozenset[Fault]()

@@ -1,4 +1,4 @@
-"""What the rows so far tell of each pipe: which message has which position, and what has become of it.
+"""Keeps account of each pipe as rows come: the position of every message, and its state.
 
 The books are kept once for all properties. Before the properties look at a row the books say where its messages
 stand (``book`` and ``parts``); after that they note what the row has changed.
@@ -388,7 +388,7 @@ class PipeHistories:
         return self._claims.get(pipe.partition("@")[0], self.settings).claim_on(pipe)
 
     def is_confirmed_by_store(self, pipe: str) -> bool:
-        """True where a confirm tells that a store has the message, not that it came out."""
+        """Whether a confirm only means that a store has the message, not that it came out."""
         return pipe.partition("@")[0] in self._stored
 
     def owed(self, book: PipeHistory) -> RangeSet:

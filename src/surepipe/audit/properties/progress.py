@@ -115,8 +115,8 @@ class ProgressProperty(Property):
         return looks
 
     def looks(self) -> Mapping[str, Look]:
-        """Which process can't go on by itself, and what people were told: it may be what keeps the run from its
-        rest."""
+        """Notes processes that can't go on by themselves, and notices to people: either may keep a run from
+        coming to rest."""
         return {Kind.CRASH: self._stopped, "notice": self._noticed}
 
     def _noticed(self, row: Row) -> None:

@@ -66,7 +66,7 @@ class _Counts:
         """When the pair was counted."""
 
     def failures(self, position: int) -> int:
-        """Attempts that failed, as told by whoever raised, or by whoever heard of it, or by both."""
+        """Count failed attempts, whether the side that raised, the side that heard of it, or both have told."""
         return max(self.raised.of(position), self.failed.of(position))
 
 
@@ -315,7 +315,7 @@ class Patience(Property):
         """For each life and position: when it was transmitted, and how many times in vain."""
 
     def swift_looks(self) -> Mapping[str, SwiftLook]:
-        """What is transmitted, and what is heard; nothing where nobody says how long it waits."""
+        """Looks at transmissions and arrivals; at nothing where no waits are declared."""
         if not self.books.settings.patience[0]:
             return {}
         return {DATA_SENT: self._transmitted, CONTROL: self._arrived, Kind.ARRIVED: self._arrived}

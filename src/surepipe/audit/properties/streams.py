@@ -88,7 +88,8 @@ class IndexDiscipline(Property):
                 stream.readers_may_go_back |= stream.committed.keys()
 
     def _take_out(self, row: Row) -> None:
-        """Nobody can commit that these were settled, and everybody who comes there commits that they are past."""
+        """Note messages that are gone: nobody can commit them as settled, and whoever reads that far commits
+        past them."""
         for name, gone in mapping(facts_of(row).get("gone")).items():
             self._streams.setdefault(name, _Stream()).gone.add(*pair(gone))
 
@@ -195,7 +196,7 @@ class _Lost:
 
 
 class _Held:
-    """What stands in one stream at each index, what it has lost, and what was told of it."""
+    """The contents of one stream by index, its losses, and what was told of both."""
 
     def __init__(self) -> None:
         self.entries: dict[int, tuple[PipeHistory, int, int]] = {}
@@ -231,7 +232,7 @@ class LossTold(Property):
         self._started: dict[str, int] = {}
 
     def looks(self) -> Mapping[str, Look]:
-        """What stores do, what befalls them, and what is told of it."""
+        """Looks at calls of stores, faults of stores, and what is told of them."""
         if not self.books.settings.gauges:
             return {}
         return {

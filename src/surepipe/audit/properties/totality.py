@@ -109,7 +109,7 @@ class Conservation(Property):
         self._confirmed: dict[tuple[str, int], int] = {}
 
     def looks(self) -> Mapping[str, Look]:
-        """What senders count, and what rows tell; nothing where no row can tell of counters."""
+        """Compares counters of senders with rows; looks at nothing where no row tells of counters."""
         if not self.books.settings.may_tell:
             return {}
         return {
@@ -158,5 +158,5 @@ class Conservation(Property):
 
 
 def gauges_text(gauges: Mapping[str, int], counters: Mapping[str, int]) -> str:
-    """What hosts write into ``detail`` so that P18 to P20 can be judged."""
+    """Write the gauges of a host into ``detail``, from where P18 to P20 are judged."""
     return json.dumps({"counters": counters, "gauges": gauges}, sort_keys=True)

@@ -1,5 +1,5 @@
-"""What a node of a replicated queue has stored, read without the code that wrote it: entries with their
-signatures, and what these say of messages, blocks and votes.
+"""Reads what a node of a replicated queue has stored, without the code that wrote it: signed entries, and the
+messages, blocks and votes in them.
 
 Nothing here believes a node: what isn't signed by who is said to have said it counts for nothing and is reported.
 """
@@ -124,7 +124,7 @@ class SharedReading:
         return self._entries[data]
 
     def said(self, place: SessionPlace, entry: LogEntry) -> tuple[Statement, ...]:
-        """What an entry says that counts."""
+        """The statements of an entry that count."""
         if entry.digest not in self._said:
             found: list[Statement] = []
             for item in entry.items:
@@ -394,7 +394,7 @@ class LogEvidence:
         return found
 
     def double_voters(self) -> dict[str, str]:
-        """Who cast votes of which one excludes the other, and in which slot."""
+        """Members who cast two votes of which one excludes the other, with the slot."""
         found: dict[str, str] = {}
         by_slot: dict[tuple[str, int], dict[str, set[bytes]]] = {}
         for (kind, slot, block), names in self.votes.items():

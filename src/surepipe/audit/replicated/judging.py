@@ -74,7 +74,7 @@ class _Ending:
 
 @dataclass
 class _Session:
-    """One session: what each node has stored of it, and what all of that says together."""
+    """One session: the stored entries of each node, and what follows from all together."""
 
     place: SessionPlace
     logs: dict[str, StoredSession]
@@ -154,7 +154,7 @@ class _Session:
         return [each for each in self.place.voters if each not in there]
 
     def ending(self, header: MessageHeader) -> _Ending | None:
-        """What a message has come to, by the first thing that says so; None: it waits."""
+        """The outcome of a message by the earliest evidence; None: it waits."""
         row = self.memory.get(header.id)
         if row is not None:
             return _Ending(row.kind, row.position, row.detail)
@@ -398,7 +398,7 @@ def _judge_quorums(session: _Session) -> Judged:
 
 
 def _judge_rules(session: _Session) -> Judged:
-    """RQ-24: who proposes, when, in which order, and what."""
+    """RQ-24: the right node proposes at the right time, in the right order, and only what it may."""
     faults: list[str] = []
     unknown = 0
     before: Block | None = None
@@ -566,7 +566,7 @@ def _judge_loss(session: _Session, sessions: Sequence[_Session], *, at_rest: boo
 
 
 def _judge_receipts(session: _Session) -> Judged | None:
-    """What nodes told is what was decided, each ending once, under numbers that grow."""
+    """Receipts of nodes must match the decisions: one ending each, with numbers that grow."""
     faults: list[str] = []
     told_of = 0
     for name, log in session.logs.items():

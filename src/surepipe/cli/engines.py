@@ -121,7 +121,7 @@ def known_engine(engine: str | None) -> None:
 
 
 def told_of_query(counters: Mapping[str, Mapping[str, int]]) -> str:
-    """What Spark says of its query, for people: batches, the last one's rate, what waits, its state."""
+    """Spark's account of its query, for people: batches, the last one's rate, what waits, its state."""
     told = counters["spark"]
     lags = [counts["lag"] for counts in counters.values() if "lag" in counts]
     batches = told.get("batches", 0)

@@ -1,4 +1,4 @@
-"""The file of ``surepipe relay``: which parties there are, where their stores are, and which paths are carried."""
+"""Reads the file of ``surepipe relay``: the parties, their stores, and the paths to carry."""
 
 from __future__ import annotations
 

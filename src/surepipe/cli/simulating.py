@@ -1,4 +1,4 @@
-"""What ``surepipe simulate`` does: campaigns over a file, what breaks it, and the words for that."""
+"""The work of ``surepipe simulate``: campaigns over a file, the faults that break it, and the words for both."""
 
 from __future__ import annotations
 

@@ -529,7 +529,7 @@ def _chosen_node(document: Document, node: str | None) -> str:
 
 
 def promises(assessment: Assessment, engine: str) -> Iterator[Line]:
-    """What holds from end to end, as ``check`` derives it, and which everyday faults it does not survive."""
+    """The guarantees from end to end, as ``check`` derives them, and the everyday faults that break them."""
     from surepipe.cli.verdicts import order_told
     from surepipe.core.claims import EVERYDAY, WORDS
     from surepipe.pipelines.engine_limits import delivery_on_spark

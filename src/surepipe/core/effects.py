@@ -32,7 +32,7 @@ class RejectReason(StrEnum):
 
 
 class NoticeKind(StrEnum):
-    """What a machine tells the people who run it."""
+    """The kinds of notices that a machine gives to the people who run it."""
 
     UNANSWERED = "Unanswered"
     SILENT = "Silent"

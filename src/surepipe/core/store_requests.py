@@ -1,4 +1,4 @@
-"""What stores are asked and what they answer: the words that machines, hosts and stores share.
+"""Requests to stores and their answers: the words that machines, hosts and stores share.
 
 A store keeps streams: entries with dense indexes 1, 2, 3 ..., appended by identity; positions: the next index that
 a reader will read; values under keys in named tables, and marks that go up when something has changed. Values and
@@ -871,7 +871,7 @@ def called(store: object) -> str:
 
 
 def said_of(what: str, stream: str, outcome: object) -> str:
-    """``what`` and the stream's name, and what a store answered in place of what was wanted, for people.
+    """Word a store's unexpected answer for people: ``what`` was wanted of the stream, and what came in its place.
 
     A store names the stream in some of its answers, as they may be read alone; here the name stands once.
     """

@@ -420,7 +420,7 @@ class Derived:
 
     @property
     def order_text(self) -> str:
-        """Which order is kept, where it is another one within a key than across keys; else empty."""
+        """Name the order that is kept, if it differs between one key and all keys; else empty."""
         if not self.hop.lanes:
             return ""
         within = self.of_one_key.headline.order

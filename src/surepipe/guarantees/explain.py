@@ -44,7 +44,7 @@ class AtomLine:
 
 @dataclass(frozen=True, slots=True)
 class LackLine:
-    """Faults that the headline does not survive, the atoms that break, and what would add them.
+    """Faults that break the headline, the atoms that they break, and what would help.
 
     There are several where they strike together; ``fault`` is the first.
     """

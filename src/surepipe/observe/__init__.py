@@ -1,4 +1,4 @@
-"""What running pipes do, for the tools that people watch systems with: Prometheus, OpenTelemetry, JSON logs.
+"""Shows running pipes to the usual tools: Prometheus, OpenTelemetry, JSON logs.
 
 Nothing here is imported by a pipe: it reads counters, or is given to a pipe as its ``trace``.
 """

@@ -42,7 +42,7 @@ class Counted(Protocol):
     def name(self) -> str: ...
 
     def counters(self) -> Mapping[str, int]:
-        """What it has counted, and what stands now."""
+        """Its counters, and its current gauges."""
         ...
 
 

@@ -142,7 +142,7 @@ class _Server(ThreadingHTTPServer):
             self._room.notify()
 
     def end_all(self) -> None:
-        """End what is open, so that no thread waits for a client that says nothing."""
+        """Close open connections, so that no thread waits for a silent client."""
         with self._room:
             for connection in self._open:
                 _end(connection)

@@ -87,7 +87,7 @@ class StoreSeen(_Value):
 
 
 class LetterSeen(_Value):
-    """A message that was given up, by what, and where ``surepipe dlq`` finds it."""
+    """A message that was given up: the part that gave it up, and where ``surepipe dlq`` finds it."""
 
     stream: str
     pipe: str

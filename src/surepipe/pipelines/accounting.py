@@ -71,7 +71,7 @@ class ChannelNumbers:
 
 @dataclass
 class Account:
-    """What was found: each promise between two parts, and what could not be counted."""
+    """The result of an account: each promise between two parts, and what could not be counted."""
 
     judged: list[Judged] = field(default_factory=list[Judged])
     notes: list[str] = field(default_factory=list[str])

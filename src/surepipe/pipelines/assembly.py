@@ -274,7 +274,7 @@ class Environment(Protocol):
         ...
 
     def route(self, pipe: PipePart, sends: bool, receives: bool) -> Route | None:
-        """What carries the frames of a pipe whose sender and receiver (or one of them) run here.
+        """Carries the frames of a pipe that has an end here, or both.
 
         None for a local one. Frames of a stream pipe need none. The engine closes what has ``close``.
         """

@@ -433,7 +433,7 @@ def _derivation(chain: Chain) -> _Derivation:
 
 @dataclass(frozen=True, slots=True)
 class _Asked:
-    """What must hold: what the file expects, and what was required beside it."""
+    """All demands on the plan: those of the file, and those of the caller."""
 
     expected: Sequence[Expect]
     required: Sequence[Claim] = ()
@@ -476,7 +476,8 @@ def _within_keys(
 def _across_keys(
     derived: AnyDerived, of_one_key: AnyDerived | None, claim: Claim
 ) -> Iterator[Finding]:
-    """What of a claim about all messages does not hold; where it would per key, that is a remedy."""
+    """The part of a claim about all messages that does not hold; where it would hold per key, the remedy says
+    so."""
     is_met_per_key = of_one_key is not None and not check_claim(of_one_key, claim)
     for finding in check_claim(derived, claim):
         more = ("expect the order per: key",) if is_met_per_key else ()

@@ -135,7 +135,8 @@ def require_source(
 
 
 def require_answer(what: str, path: str, answer: object) -> object:
-    """What a stage gave, and what was to be awaited of it has been. Raises WrongAnswer for what nobody has run."""
+    """Check the result of a stage, after anything in it that had to be awaited. Raises WrongAnswer for what
+    nobody has run."""
     if not (kind := unrun_in(answer)):
         return answer
     hint = "write it as flat-map, or return a list" if "generator" in kind else "nobody runs that"

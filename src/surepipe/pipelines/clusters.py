@@ -318,7 +318,7 @@ def _problem(error: Any, root: MappingNode) -> Problem:
 
 
 def rests_on(cluster: Setting, until: str) -> str:
-    """What a message that goes into a queue of this file rests on, for people."""
+    """Say what keeps a message of this queue safe, for people."""
     end = (
         "a message that it refuses fails here"
         if until == "decided"

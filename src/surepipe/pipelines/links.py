@@ -1,4 +1,4 @@
-"""Parts as links: what feeds them, which stores they use, and what is wrong with them by themselves."""
+"""Resolves the names in parts: what feeds them, which stores they use, and mistakes in each part alone."""
 
 from __future__ import annotations
 

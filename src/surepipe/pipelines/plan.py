@@ -154,7 +154,7 @@ class Plan:
 
     @property
     def places(self) -> dict[str, PartPlace]:
-        """Where each part runs, and where that is which feeds it."""
+        """The node of each part, and the node of the part that feeds it."""
         if not self._places:
             links = [link(part) for part in self.parts]
             self._places.update(

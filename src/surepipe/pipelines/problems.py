@@ -47,7 +47,7 @@ class TextPlace:
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """One thing that is wrong, in one line that also says what to write instead."""
+    """One mistake in a file, in one line that says what to write instead."""
 
     place: TextPlace
     text: str

@@ -179,5 +179,5 @@ class About:
 
     @property
     def piece(self) -> str:
-        """Which of all that came of the message; empty for the message itself."""
+        """Tells the results of one message apart; empty for the message itself."""
         return f"{self.part or ''}{self.branch}"

@@ -1,4 +1,4 @@
-"""What holds of the graph of a pipeline: names that exist, no cycles, nothing that leads nowhere.
+"""Checks the graph of a pipeline: names exist, nothing goes in a circle or leads nowhere.
 
 It looks at links (a part, what feeds it, which stores it uses), so that a file with faulty parts is still
 looked at as a whole. Each issue has the path of the word it is about.

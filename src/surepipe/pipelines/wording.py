@@ -1,4 +1,5 @@
-"""What pydantic finds, in words that say what to write instead. Values are quoted as they stand in the file."""
+"""Rewrites the findings of pydantic into words that say what to write instead. Values are quoted as they stand
+in the file."""
 
 from __future__ import annotations
 

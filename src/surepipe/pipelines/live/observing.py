@@ -165,7 +165,7 @@ logger = logging.getLogger("surepipe")
 
 @dataclass(frozen=True, slots=True)
 class Looks:
-    """What is asked for, and where. Port 0 takes any that is free.
+    """The wanted views of a run, and their addresses. Port 0 takes any that is free.
 
     ``spans_every``: one message in so many has spans. ``log_rows``: dead letters, rejections and crashes are
     logged with the identities of their messages.

@@ -526,7 +526,8 @@ class PipePart(NamedPart):
 
     @property
     def taking_store(self) -> str | None:
-        """The store that keeps what the sender has accepted, where one does: of two parties the sender's."""
+        """The store that keeps what the sender has accepted, if there is one; between two parties, the
+        sender's."""
         return self.route.sends.store if isinstance(self.route, IbcRoutePart) else self.stream_store
 
     @property

@@ -471,7 +471,7 @@ class BookPipe:
         return Replayed(count, exactly_once=True)
 
     def counters(self) -> dict[str, int]:
-        """What was counted while it was open, by all its processes, and gauges of what stands now."""
+        """Counts of all processes since it was opened, and current gauges."""
         ledger = self.book.ledger
         new = {name: count - self._before[name] for name, count in ledger.totals.items()}
         found = {

@@ -477,7 +477,7 @@ class PlanEngine:
         return (*unfinished(self.plan, self.faces, self.feeds), *self._parties.unfinished())
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """What each part of this node counts, by its name: numbers that only rise. From any thread, any time."""
+        """The counters of each part of this node, by its name. They only rise. From any thread, any time."""
         counted = dict(self._last_counters)
         counted |= {name: face.counters() for name, face in list(self.faces.items())}
         return {**counted, **self._tallies.all()}

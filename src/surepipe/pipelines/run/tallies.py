@@ -1,4 +1,4 @@
-"""What the parts of a node count, by part and by what is counted; and how often each failed at which message."""
+"""Counters of a node's parts, and how often each part failed at which message."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class Tallies:
             self._counts[one] = self._counts.get(one, 0) + count
 
     def add_all(self, counted: dict[tuple[str, str], int]) -> None:
-        """What was counted aside, part and what: it counts here from now on."""
+        """Add counts that were kept elsewhere, by part and name."""
         if not counted:
             return
         with self._lock:

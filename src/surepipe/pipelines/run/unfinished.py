@@ -1,4 +1,4 @@
-"""What a node leaves unfinished when it ends before its time, and where that is kept, if anywhere."""
+"""Lists what a node leaves unfinished when it ends early, and where that is kept, if anywhere."""
 
 from __future__ import annotations
 

@@ -42,7 +42,8 @@ class _Daring(PlanSubject):
 
 
 def untolerated(subject: PlanSubject) -> Iterator[str]:
-    """What an atom that is promised at all does not survive: words, where all faults behind one are meant."""
+    """Faults that break an atom although it is promised at all; as words, where all faults of one kind are
+    meant."""
     promises = [subject.promise.tolerates(atom.value) for atom in Atom]
     for word, members in WORDS.items():
         here = in_order(members - NOT_HERE)
@@ -84,7 +85,7 @@ def _plainest(failures: Mapping[str, PlanFailure]) -> PlanFailure:
 
 
 def _lines(least: Shrunk) -> Iterator[str]:
-    """What broke; then what struck, each with what that node, or anybody, was at before."""
+    """Say what broke, and then each fault that struck, with what its node was doing."""
     yield f"{least.violation.property} {least.violation.name}: {least.violation.sentence}"
     steps = tell(least.result, least.violation).steps
     struck = [place for place, step in enumerate(steps) if step.fault and step.fault != STOP]

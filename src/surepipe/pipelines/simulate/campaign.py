@@ -1,4 +1,5 @@
-"""Many simulated runs of one plan: what held, what broke and how shortly, and what was not exercised."""
+"""Runs many simulations of one plan, and says what held, what broke and how shortly, and what was not
+exercised."""
 
 from __future__ import annotations
 

@@ -398,7 +398,7 @@ class PlanDeployment(Deployment):
         }
 
     def at_ends(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
-        """What came to each sink, and to each stage that nothing follows."""
+        """Messages at each sink, and at each stage without a follower."""
         kept = {
             name: [canonical(message) for message in messages]
             for name, messages in delivered.items()
@@ -489,7 +489,7 @@ class PlanDeployment(Deployment):
         return total
 
     def end(self, world: World) -> Sequence[Violation]:
-        """What the sinks have, against what each way promises; and what the user's check says."""
+        """Compare what sinks have with what each way promises, and call the user's check."""
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())

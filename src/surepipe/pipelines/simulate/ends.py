@@ -39,7 +39,7 @@ class Ends:
 def judge_ends(
     world: World, ends: Ends, ways: Claims, doubts: Mapping[str, Atom | None]
 ) -> Iterator[Violation]:
-    """What does not hold of the ends that are expected to have something.
+    """Compare each end with what it was expected to have, and give the differences.
 
     ``doubts``: of a source, what its ways do not promise in this run. A claim begins when a message was accepted.
     Without faults nobody has an excuse: each message comes out once, whatever is promised.
@@ -116,7 +116,7 @@ class _End:
 
 
 def about_what(ends: Ends) -> tuple[str, str]:
-    """Of all ends the first that has not what it is expected to have, and which message that shows."""
+    """The first end that differs from its expectation, and the message that shows it."""
     for end, wanted in ends.expected.items():
         got = ends.got.get(end, ())
         for content in (*(Counter(wanted) - Counter(got)), *(Counter(got) - Counter(wanted))):
@@ -226,7 +226,7 @@ class RunOutcome:
 
 
 def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
-    """What was done outside in a run, and who asked for it."""
+    """Effects outside of the run, and the stages that asked for them."""
     return {
         (outside.name, *effect): outside.asked_by.get(effect, "")
         for outside in outsides
@@ -235,7 +235,7 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
 
 
 def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:
-    """What is wrong with the keys of effects, in words, and which effect that is."""
+    """Mistakes in the keys of effects, in words, each with its effect."""
     return {text: what for outside in outsides for text, what in outside.slips.items()}
 
 

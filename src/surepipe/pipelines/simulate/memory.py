@@ -1,4 +1,4 @@
-"""What a stage keeps in the globals of its module: memory that a crash would lose, and that no run starts without.
+"""Finds the memory that a stage keeps in globals of its module: a real crash loses it, a simulated one does not.
 
 A stage with memory is a class, one instance for each process. What is kept beside that survives a simulated crash
 and would not survive a real one, so it makes runs look better than they are.

@@ -86,7 +86,7 @@ class Carried:
 
 @dataclass(frozen=True, slots=True)
 class Came:
-    """What came to an end, and the pipes that it came through, the last one last."""
+    """A message at an end, and the pipes on its way, the last one last."""
 
     end: str
     text: str
@@ -326,7 +326,7 @@ class PlainRun(Deployment):
         return any(pipe.name == about.pipe and pipe.book is not None for pipe in self._plan.pipes)
 
     def _heard(self, part: StagePart, given: object, message: object, about: About) -> object:
-        """What a stage gave, where that is a message. Later: it is asked again."""
+        """The result of a stage, if it is a message. Later: it is asked again."""
         for _ in range(LATER_MAX):
             if not isinstance(given, Later):
                 break

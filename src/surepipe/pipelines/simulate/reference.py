@@ -131,7 +131,7 @@ def _agreed(
 
 
 def _said(subject: PlanSubject, there: Plain, back: Plain) -> Ends:
-    """What ends have of which the functions alone decide: not chance, nor the clock, nor what came before."""
+    """The contents of ends that depend on the functions alone: not on chance, the clock, or earlier messages."""
     untold = {stage.name for stage in subject.plan.stages if stage.batch is not None}
     untold |= there.by_chance | back.by_chance
     untold |= {name for part in untold for name in behind(subject, part)}

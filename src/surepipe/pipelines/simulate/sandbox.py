@@ -1,4 +1,4 @@
-"""What a stage must not do under simulation, and what it gets in place of it.
+"""Keeps stages from the outside world while they are simulated, and gives them substitutes.
 
 While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's
 module has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the
@@ -148,7 +148,7 @@ class Hang(Slip):
 
 @dataclass(frozen=True, slots=True)
 class Refusal:
-    """What was refused, and where."""
+    """A call that was refused, and its place."""
 
     what: str
     place: str

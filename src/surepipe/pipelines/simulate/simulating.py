@@ -186,10 +186,10 @@ class NotExercised(SimulationFailed):
 
 @dataclass(frozen=True)
 class Simulated:
-    """What a simulation did: how many runs, events, deliveries and dead letters, how often each stage was called,
-    which marks were seen, and which faults the subject does not promise to survive. ``memory`` names globals that
-    stages changed: a crash would lose what is in them. ``left_out``: for how many messages a stage gives nothing,
-    in a run without faults. ``notes``: what is to be said though everything holds."""
+    """The result of a simulation: counts of runs, events, deliveries, dead letters and calls of each stage; the
+    marks seen; and faults that the subject does not promise to survive. ``memory`` names globals that stages
+    changed: a crash would lose what is in them. ``left_out``: for how many messages a stage gives nothing, in a
+    run without faults. ``notes``: what is to be said though everything holds."""
 
     runs: int
     events: int = 0

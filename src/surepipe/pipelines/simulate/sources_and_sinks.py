@@ -356,7 +356,7 @@ class WorldFile:
 
     @property
     def messages(self) -> list[object]:
-        """What somebody reads who opens it: of CSV a mapping of texts for each row."""
+        """The file as a reader sees it: of CSV, a mapping of texts for each row."""
         text = self.data.decode(errors="replace")
         if isinstance(self.part, CsvSink):
             return list(csv.DictReader(io.StringIO(text, newline="")))

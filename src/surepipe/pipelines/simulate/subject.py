@@ -175,8 +175,8 @@ class PlanSubject:
         return min(found, default=None)
 
     def facts(self) -> Mapping[str, object]:
-        """What the judge is told: the claims of single pipes, which of them have a journal, which streams keep
-        positions first, which pipes have lanes, and how often a delivery calls a stage."""
+        """Facts for the judge: the claims of single pipes, their journals and lanes, the streams that keep
+        positions first, and how often a delivery calls a stage."""
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
         before = [

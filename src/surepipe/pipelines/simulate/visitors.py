@@ -109,7 +109,8 @@ class Visitor:
         )
 
     def judge(self, came: Collection[str], step: int, *, keeps_all: bool) -> Iterator[Violation]:
-        """What does not hold of its messages; ``came``: what sinks have. ``keeps_all``: nothing may be lost."""
+        """Broken promises about its messages; ``came``: the contents of sinks. ``keeps_all``: nothing may be
+        lost."""
         found = {
             "was taken and never came out": [
                 text for text in self._accepted if keeps_all and text not in came

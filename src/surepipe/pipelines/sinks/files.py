@@ -330,8 +330,8 @@ class Decided:
         self.length += len(decided)
 
     def _find_out(self, data: bytes) -> None:
-        """What became of a transaction that is not done, or whose answer was lost. Claimed anew, so that it can't
-        come late; no transaction is open here, in which a store would take no claim."""
+        """Find out whether a transaction was done, after an error or a lost answer. Claimed anew, so that it
+        can't come late; no transaction is open here, in which a store would take no claim."""
         place = self._log.claim()
         is_done = place is not None and place.end == self.length + len(data)
         self._count(data if is_done else b"")

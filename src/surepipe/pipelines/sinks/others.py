@@ -257,7 +257,7 @@ def _connections(url: str, answer_s: float) -> PoolManager:
 
 
 def _require_an_end(answer: BaseHTTPResponse) -> None:
-    """Raises OSError where nothing tells an answer that is whole from one that was cut.
+    """Raises OSError for an answer that may have been cut without a trace.
 
     1. A server, or what stands before it, dies within the head: "200 OK", and nothing more.
     2. To http.client the end of the connection is the end of the head, and of a body without a length.

@@ -1,4 +1,4 @@
-"""What a source may demand of its messages, and what becomes of those before one that is wrong."""
+"""Checks messages of a source, and settles what becomes of those before a bad one."""
 
 from __future__ import annotations
 
@@ -50,8 +50,7 @@ def fitting(model: object, path: str) -> Check:
 
 
 def refused(message: object, after: str, wrong: str, keeps: bool) -> SourceRow:
-    """A message that is no good, as a row that says so, for a source that keeps those. Else raises
-    ConfigurationError."""
+    """A row that stands for a bad message, for a source that keeps those. Else raises ConfigurationError."""
     if not keeps:
         raise ConfigurationError(wrong)
     if not isinstance(message, bytes):

@@ -38,7 +38,7 @@ class Term:
 
 @dataclass(frozen=True, slots=True)
 class Provision:
-    """What becomes of one atom, and the reason in words that follow "the layer ...".
+    """The effect of a layer on one atom, and the reason in words that follow "the layer ...".
 
     ``window``: the option up to which it puts right what overtakes, and ``beyond``, what it does with the rest.
     Where the route overtakes and no layer below bounds by how much, it does not survive that (decision 0063).

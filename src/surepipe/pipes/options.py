@@ -26,7 +26,7 @@ def micros(seconds: float) -> int:
 
 
 def nearest(word: str, known: Iterable[str]) -> str:
-    """What may have been meant, or all that there is."""
+    """Suggest the option that was probably meant, or list all."""
     close = difflib.get_close_matches(word, known := sorted(known), n=1)
     return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(known)
 
@@ -137,7 +137,7 @@ class LayerOptions(BaseModel):
         yield from ()
 
     def notes(self, label: str) -> Iterator[str]:
-        """What ``check`` tells of it beside what it promises."""
+        """Remarks of ``check`` beside the promises."""
         del label
         yield from ()
 

@@ -149,7 +149,7 @@ class Receiver(IndexReceiver):
     # From below.
 
     def accept(self, frame: Numbered, token: Token | None) -> None:
-        """Hand up what is expected and all that follows it, hold what is early."""
+        """Hand up the expected message and all that follow it; hold early ones."""
         if token is not None and token[0] > self.carrier_epoch:
             self._change_carrier(token[0])
         if frame.epoch > self.epoch:
@@ -218,7 +218,7 @@ class Receiver(IndexReceiver):
         return count <= self.options.held_max and size <= self.options.held_max_bytes
 
     def _renew_bounds(self, whole: Numbered | None = None) -> None:
-        """What else is in work takes its place from what may be held; what is to be taken whole has room."""
+        """Limit what may be held: other work takes room, and what must be taken whole keeps its own."""
         others = self.former_count + self.repeated.count
         others_bytes = self.former_bytes + self.repeated.size_bytes
         count, size = self.buffer.held_count + self.buffer.in_work, self.buffer.size_bytes

@@ -1,4 +1,4 @@
-"""What the index pipes have in common: senders that number, receivers whose epochs end."""
+"""The common parts of the index pipes: senders that number, receivers whose epochs end."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class IndexSender(SenderLayer):
         return [payload for _, payloads in self.passed.values() for payload in payloads]
 
     def unconfirmed(self) -> Ranges:
-        """What the carrier has not reported confirmed; nothing over a carrier that never reports."""
+        """Messages that the carrier has not confirmed; none over a carrier that never confirms."""
         if not self.port.carrier_confirms:
             return ()
         return self.done.missing(self.base, self.next - 1)

@@ -244,7 +244,7 @@ class Receiver(ConfirmingReceiver):
         return session
 
     def wanted(self, session: EpochSession, first: int, last: int) -> Ranges:
-        """What is neither in work nor settled; with ``repeats: forward`` also what is settled."""
+        """Messages that are neither in work nor settled; with ``repeats: forward``, settled ones too."""
         if self.forwards_repeats:
             return super().wanted(session, first, last)
         repeats = session.count_settled(first, last)

@@ -376,7 +376,7 @@ class QueueWatch(Generic[M]):
         return removed
 
     def check_picked(self, message: M) -> None:
-        """What was picked must be a member: the least where that is promised, or the same again."""
+        """The picked message must be a member: the least where that is promised, or the same as before."""
         ghost = self.ghost
         number = self._number_in(message)
         if number is None or not ghost.holds(number):

@@ -1,4 +1,4 @@
-"""What a message queue is: the words, the interface, and the duties of whoever calls it.
+"""Defines a message queue: the words, the interface, and the duties of its callers.
 
 A message queue holds what was sent to one receiver and is not confirmed yet. Abstractly it is a set
 of messages in which no two have the same number, and four verbs are enough to use it:

@@ -111,7 +111,7 @@ class KeyedValues(Generic[V]):
 
 
 class Shelf(Protocol[M]):
-    """What a queue asks of the place where it keeps its members."""
+    """Stores the members of a queue."""
 
     count: int
     size_bytes: int

@@ -271,7 +271,7 @@ class ConfirmingReceiver(ReceiverLayer):
         return fitting, repeats
 
     def wanted(self, session: EpochSession, first: int, last: int) -> Ranges:
-        """What of first..last is handed up: all but what is in work already."""
+        """The messages of first..last to hand up: all that are not in work already."""
         if not session.in_work.ranges:
             return ((first, last),)
         return session.in_work.ranges.missing(first, last)

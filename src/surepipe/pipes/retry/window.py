@@ -143,7 +143,7 @@ class WindowSender(SenderLayer):
 
     @property
     def room(self) -> int:
-        """Messages that would be taken now: what the backlog has room for, and what may leave at once."""
+        """How many messages would be accepted now: into the backlog, or straight onto the way."""
         waiting = self.backlog.count
         window = 0 if waiting else max(self._allowance(), 0)
         return window + max(self.options.backlog - waiting, 0)

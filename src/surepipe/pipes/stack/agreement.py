@@ -55,7 +55,7 @@ def _digested(layer: LayerOptions) -> Sequence[str]:
 
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """What an end has: its stack, and how messages are written as payloads ("" where that can't be compared)."""
+    """The stack of an end, and how it writes messages as payloads ("" where that can't be compared)."""
 
     stack: str
     payloads: str = ""
@@ -70,7 +70,7 @@ class Terms:
 
 
 def difference(own: Terms, met: Terms | None) -> str:
-    """What to tell people about two ends that do not fit, and what to do."""
+    """Tell people why two ends do not fit, and what to do."""
     other = "others, and does not say which" if met is None else str(met)
     return (
         f"the two ends of this pipe are configured differently: this end has {own}; the other end has {other}. "

@@ -82,7 +82,7 @@ class DeliveryPort(Protocol):
     def refuse_outermost(self, epoch: int, first: int, last: int) -> None: ...
 
     def producer_of(self, epoch: int) -> str:
-        """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
+        """The producer of an epoch's messages in work, where it is part of their identity."""
         ...
 
     def state(self, epoch: int, also: Ranges) -> bytes:
@@ -113,7 +113,7 @@ class Ticket:
 @stateful
 @dataclass(slots=True)
 class FailedMessage:
-    """What is known of a message that failed."""
+    """The record of a failed message."""
 
     attempts: int
     first_us: int

@@ -1,4 +1,4 @@
-"""What the two halves of one layer look like to the stack that holds them.
+"""The interface of a layer's two halves to the stack that holds them.
 
 A stack is a row of layers between an application and a route. The sender halves number and send; what one of
 them passes down is a message of the one below. The receiver halves work in the other direction, and each gives
@@ -53,7 +53,7 @@ class Port(Protocol):
 
     @property
     def differs(self) -> str:
-        """What to tell of a frame that shows another stack at the other end."""
+        """Report a frame that shows a different stack at the other end."""
         ...
 
     def control(self, frame: Frame) -> None:
@@ -343,7 +343,7 @@ class ReceiverLayer(ABC):
         return None
 
     def producer_of(self, epoch: int) -> str:  # noqa: ARG002 - see the stream pipe
-        """Who wrote the messages of this epoch that are in work, where that is part of their identity."""
+        """The producer of an epoch's messages in work, where it is part of their identity."""
         return ""
 
     def restore_cursor(self, cursor: object) -> None:

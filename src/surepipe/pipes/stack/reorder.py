@@ -115,7 +115,7 @@ class ReorderBuffer:
 
     @property
     def settled_above(self) -> RangeSet:
-        """What is settled above ``settled``, behind a message that is still in work."""
+        """The settled messages above ``settled``, behind one that is still in work."""
         return self._done
 
     @property

@@ -69,7 +69,7 @@ class Stream(BacklogOptions):
             )
 
     def notes(self, label: str) -> Iterator[str]:
-        """What is kept for a store that goes back."""
+        """Say what is kept in case a store goes back."""
         del label
         if self.retain:
             yield f"store-rollback: up to {self.retain} messages are appended again"

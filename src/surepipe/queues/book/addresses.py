@@ -44,7 +44,7 @@ class Addresses:
         return self.token(Address(generation, page, slot, crc32(payload)))
 
     def read(self, token: str) -> Address:
-        """What a token says; raises ``BadAddress`` for one that is damaged or of another book or store."""
+        """Decode a token; raises ``BadAddress`` for one that is damaged or of another book or store."""
         try:
             sealed = urlsafe_b64decode(token.encode("ascii") + b"=" * (-len(token) % 4))
         except (ValueError, binascii.Error, AttributeError) as error:

@@ -1,4 +1,4 @@
-"""What handlers say to a book, and what a book says to its callers."""
+"""Answers of handlers to a book, and of a book to its callers."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ class Items:
 
 @record
 class Facts:
-    """What is known of a message that is parked or blocked. ``check`` is the CRC of its payload."""
+    """Details of a message that is parked or blocked. ``check`` is the CRC of its payload."""
 
     reason: Reason
     cost: Vector
@@ -70,7 +70,7 @@ class End(StrEnum):
 
 @record
 class VisitDone:
-    """What a visit did: the cursor is (``begin``, ``slot``, ``offset``) now, and what follows from that.
+    """The result of a visit: the cursor moves to (``begin``, ``slot``, ``offset``).
 
     ``parks`` are (page, slot, facts) of what it passed and did not process. ``wake`` is where a wait begins and
     how long it is. ``rejected`` of the processed messages ended by a rule, ``dead`` of them as dead letters.

@@ -350,7 +350,7 @@ class BookConfig:
 
     @property
     def rate(self) -> Budget | None:
-        """What all processes together may spend in a period; None where budgets bound single calls."""
+        """The budget of all processes together for one period; None where budgets bound single calls."""
         return self.period_budget if self.idle_budget is None else None
 
     @property

@@ -1,4 +1,4 @@
-"""What a book tells whoever subscribed: after the change is stored, in the process that stored it (B-68).
+"""Events of a book for its subscribers: told after the change is stored, in the process that stored it (B-68).
 
 ``id`` of an event about a message is what its handler gave, else its address.
 """

@@ -975,7 +975,7 @@ class BookQueue:
             return self.ledger.ring.order()
 
     def totals(self) -> Mapping[str, int]:
-        """What was enqueued, and what became of it, since the book was made."""
+        """Counts since the book was made: messages enqueued, and their outcomes."""
         self._look()
         with self._lock:
             return dict(self.ledger.totals)
@@ -1104,7 +1104,8 @@ class BookQueue:
 
 
 class Work:
-    """Messages that handlers are called for: by which worker (None: by hand), at which of them, and since when."""
+    """Messages whose handlers run: for which worker (None: by hand), which one is being handled, and since
+    when."""
 
     __slots__ = ("is_late", "is_over", "number", "request", "since", "values", "worker")
 

@@ -101,7 +101,7 @@ Effect: TypeAlias = Put | Append | DeadMessage
 
 @record
 class Handled:
-    """What came of one message, with what its handler has staged."""
+    """The outcome of one message, with what its handler has staged."""
 
     outcome: AnyOutcome
     enqueued: tuple[Items, ...] = ()

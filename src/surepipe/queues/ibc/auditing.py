@@ -1,5 +1,5 @@
-"""What two ledgers show of themselves: that each message was executed at most once and answered, that both sides
-agree, and that nothing was known before it was said.
+"""Judges two ledgers by what they show: each message was executed at most once and answered, both sides agree,
+and nothing was known before it was said.
 
 It reads blocks, headers and trees, and believes nobody: roots come from replaying the log.
 """
@@ -22,7 +22,7 @@ from surepipe.queues.ibc.transitions import Evidence, by_hand_row
 
 @dataclass(slots=True)
 class ConnectionHistory:
-    """What happened at one end of a connection, and in which block."""
+    """The events at one end of a connection, each with its block."""
 
     sent: dict[int, int] = field(default_factory=dict[int, int])
     ended: dict[int, int] = field(default_factory=dict[int, int])
@@ -88,7 +88,7 @@ def _add(found: ConnectionHistory, block: BlockRecord, connection: str, party: s
 
 @dataclass(slots=True)
 class KeptProofs:
-    """What the proofs show that a party was given and still keeps."""
+    """The proofs that a party was given and still keeps, judged again."""
 
     valid: int = 0
     invalid: int = 0

@@ -1,4 +1,4 @@
-"""What a relay submits to a party, and what comes of each call.
+"""Calls that a relay submits to a party, and their results.
 
 A submission carries headers of the other party, one proof at one height, and items that the proof shows. It gives
 its relay no right: everything in it is checked.
@@ -175,7 +175,7 @@ class CallOutcome:
 
     @staticmethod
     def of(refusal: IbcRefused) -> CallOutcome:
-        """That of a call that was refused."""
+        """The result of a refused call."""
         kind: Literal["redundant", "refused"] = (
             "redundant" if refusal.code in REDUNDANT else "refused"
         )

@@ -28,7 +28,7 @@ def packet_v1(data: bytes, revision: int, height: int, time_ns: int) -> bytes:
 
 
 def packet_v2(destination: str, timeout_s: int, payloads: Sequence[PacketPayload]) -> bytes:
-    """What is committed for a packet of version 2 to a client of that name."""
+    """The commitment of a packet of version 2 to a client of that name."""
     said = _hash(b"".join(map(_payload, payloads)))
     return _hash(b"\2" + _hash(destination.encode()) + _hash(_number(timeout_s)) + said)
 

@@ -364,7 +364,7 @@ class Client:
         self.root, self.trusted = root, {header.height: entry}
 
     def copy(self) -> Client:
-        """One that changes by itself; what it believes is shared, as that never changes."""
+        """A copy that changes by itself. What it believes is shared, as that never changes."""
         return replace(self, trusted=dict(self.trusted))
 
     # Looking.

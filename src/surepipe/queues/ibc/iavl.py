@@ -182,7 +182,7 @@ class IavlTree:
         return True
 
     def _delete(self, child: Child, key: bytes) -> tuple[Child | None, bytes | None]:
-        """What stands in the place of a subtree that has the key, and its smallest key if that is another one."""
+        """The subtree without the key, and its smallest key if that has changed."""
         node = self._node(child)
         if isinstance(node, Leaf):
             return None, None
@@ -341,7 +341,7 @@ def _existence(leaf: Leaf, path: list[InnerOp]) -> ExistenceProof:
 
 
 def unused_since(old: Child | None, root: Child | None, made: list[Node], load: Load) -> list[Ref]:
-    """The nodes of a tree that are not in the one that was made of it; ``made`` is what its commit gave."""
+    """Nodes of an old tree that the new one no longer uses; ``made`` is what the commit of the new one gave."""
     kept = {(root.version, root.number)} if root is not None else set[tuple[int, int]]()
     for node in made:
         if isinstance(node, Inner):

@@ -41,7 +41,8 @@ class UndecodableValue(ProofError):
 
 @dataclass(frozen=True, slots=True)
 class QueueKey:
-    """A key of the space: which connection, which of its two queues (empty: the connection's record), and what."""
+    """A key of the space: the connection, one of its two queues (empty: the connection's record), and the
+    entry."""
 
     connection: str
     queue: QueueKind | Literal[""]

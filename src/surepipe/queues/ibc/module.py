@@ -1,4 +1,4 @@
-"""Application code of a party: who may send which messages, and what is done when they arrive or come back.
+"""Application code of a party: it says who may send which messages, and acts when they arrive or come back.
 
 A module owns a space of the tree, and types of messages. What its functions do, they do through a ``Transaction``:
 it is committed with the message, or undone with it.

@@ -143,7 +143,7 @@ class InnerSpec:
 
 @dataclass(frozen=True, slots=True)
 class SeenSteps:
-    """What a verifier found of steps and leaves that look alike; it only saves time.
+    """Remembers a verifier's findings on steps and leaves that look alike. It only saves time.
 
     A step with one digest behind it is known by its prefix, one with nothing behind it by its prefix without the
     last child. The numbers say how many layers above a leaf such a step may stand. ``written_steps`` and
@@ -161,7 +161,7 @@ class SeenSteps:
 
 
 class Rules(Enum):
-    """Which rules hold for steps beside those that a specification can say."""
+    """Rules for steps beyond those that a specification can state."""
 
     NONE = 0
     IAVL = 1

@@ -318,7 +318,7 @@ class Path:
             )
 
     def planned(self, now_ms: int) -> Iterator[tuple[str, Submission]]:
-        """What would be submitted now, and to which party. Changes nothing. Raises as ``refresh``."""
+        """The next submissions, each with its party. Changes nothing. Raises as ``refresh``."""
         for source, target, memory in self._directions():
             client = target.ledger.client(source.ledger.party)
             if client is None or client.status(now_ms) is not ClientStatus.ACTIVE:
@@ -821,7 +821,7 @@ class Relay:
                 self._sleep(0.02)
 
     def planned(self) -> Iterator[tuple[str, str, Submission]]:
-        """What would be submitted now: by which path, to which party. Raises StoreUnavailable."""
+        """The next submissions, each with its path and party. Raises StoreUnavailable."""
         for path in self.paths:
             for party, submission in path.planned(self._clock()):
                 yield path.name, party, submission

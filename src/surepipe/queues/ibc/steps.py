@@ -1,4 +1,4 @@
-"""Which leaves and steps a kind of tree makes, and what is remembered of those that were judged.
+"""Judges the leaves and steps of one kind of tree, and remembers those that were judged.
 
 A proof says of itself how it is hashed. Somebody who may choose that freely could pass off a step as a leaf, so
 each part is held against the specification (ibc IB-22).

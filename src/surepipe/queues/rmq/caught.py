@@ -1,4 +1,4 @@
-"""Who was ever proven to sign two things, by a node that goes from epoch to epoch.
+"""Keeps proofs that members signed two things, while a node goes from epoch to epoch.
 
 A log blames its members for as long as its session lasts. A node keeps the proofs: it begins no later session by
 waiting for whoever was caught in an earlier one, and shows him to those who were away, until he has another key.

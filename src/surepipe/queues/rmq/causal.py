@@ -1,4 +1,5 @@
-"""What of a log is here: delivered entries with their causal past, and entries that wait for what they cite."""
+"""The entries of a log at one node: delivered ones with their causal past, and those waiting for what they
+cite."""
 
 from __future__ import annotations
 
@@ -105,7 +106,8 @@ class Causality:
         return missing
 
     def deliver(self, first: Known) -> Iterator[tuple[Known, str]]:
-        """An entry that waits for nothing, and then whatever waited for it alone; each before those that cite it.
+        """Deliver an entry that waits for nothing, then those that waited for it alone; each before those that
+        cite it.
 
         With each comes why nobody delivers it, empty for one that is delivered.
         """

@@ -1,4 +1,4 @@
-"""Who submits messages to a replicated queue, and believes what enough of its nodes say."""
+"""Submits messages to a replicated queue, and believes what enough of its nodes say."""
 
 from __future__ import annotations
 

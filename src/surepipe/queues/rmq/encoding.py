@@ -284,7 +284,7 @@ class MessageHeader:
 
     @property
     def uid(self) -> bytes:
-        """What makes two messages the same work: the ``dedupe`` key, where the sender gave one."""
+        """Equal for messages that are the same work: by the ``dedupe`` key, if the sender gave one."""
         return self.ids[1]
 
     @property

@@ -498,7 +498,7 @@ class Remembered:
 
 @record
 class Memory:
-    """What a session hands on, in chunks that are hashed each for itself."""
+    """The memory that a session hands on, in chunks with a hash each."""
 
     chunks: tuple[bytes, ...]
 
@@ -534,7 +534,7 @@ def remembered(chunk: bytes) -> list[Remembered]:
 
 
 def sealed_digest(record_digest: bytes, memory_hashes: Sequence[bytes]) -> bytes:
-    """What a seal says of the epoch behind it: its record, and what is remembered there."""
+    """The digest in a seal: of the next epoch's record and of the memory."""
     return digest("seal", (record_digest, tuple(memory_hashes)))
 
 
@@ -654,7 +654,7 @@ class EpochChain:
         self._forget()
 
     def after(self, number: int) -> tuple[Value, ...]:
-        """What convinces somebody who knows the records up to this number, the earliest first."""
+        """The proofs for somebody who knows the records up to this number, the earliest first."""
         newest = self.newest.number
         turns = self._turns()
         first = [n for n in sorted(self.proven) if n > number and (n in turns or n == newest)]

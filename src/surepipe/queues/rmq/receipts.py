@@ -186,7 +186,7 @@ class ReceiptBook:
         return [self._pack(route, submitter, known[-PACK_MAX:], -1)] if known else []
 
     def tell(self, now: int) -> list[Effect]:
-        """What is stored and new, to those who read."""
+        """Tell readers what is stored and new."""
         out: list[Effect] = []
         for (submitter, route), until in list(self._readers.items()):
             if until < now:

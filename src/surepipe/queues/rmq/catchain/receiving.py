@@ -17,7 +17,7 @@ from surepipe.queues.rmq.entries import ForkProof, LogEntry
 
 
 class ReceivingLog(StoringLog):
-    """What a member takes in, and whom it blames."""
+    """Takes in entries of others, and blames whoever signed two."""
 
     # Receiving.
 

@@ -18,7 +18,7 @@ from surepipe.queues.rmq.node.state import ASK_US
 
 
 class AskingNode(ChangingNode):
-    """What a node asks of others, and tells those who are behind."""
+    """Asks other nodes for what is missing here, and helps those who are behind."""
 
     def _ask_others(self) -> None:
         """Ask for records while no session is open, and for what parents remember."""

@@ -1,4 +1,4 @@
-"""What a node holds through all epochs: its sessions, and requests that are under way."""
+"""The state of a node through all epochs: its sessions, and requests under way."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ class OpenSession:
 
 @dataclass(slots=True)
 class AskedMemory:
-    """What a parent handed on, of which this node has no log: it is asked of others."""
+    """The memory of a parent session whose log is not here, asked of others."""
 
     record_digest: bytes
     hashes: tuple[bytes, ...] | None = None
@@ -203,7 +203,7 @@ class QueueNodeState:
         return [each.chain.blocks[key] for each in self.sessions() for key in each.chain.final]
 
     def blamed(self) -> Sequence[str]:
-        """Who was ever proven to sign two things, and still has the key that did."""
+        """Members that were proven to sign two things and still have that key."""
         now = {name for each in self.sessions() for name in each.log.blamed}
         return sorted(now | set(self.caught.epochs(self.record.keys)))
 

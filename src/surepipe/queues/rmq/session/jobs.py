@@ -1,4 +1,4 @@
-"""What is asked of the user's function, and what it answers."""
+"""Requests to the user's function, and its answers."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ from surepipe.queues.rmq.session.state import (
 
 
 class SealingSession(SessionMessages):
-    """What a session begins with, when its seal is due, and what it hands on."""
+    """Begins a session with what was handed on, decides when its seal is due, and hands on its own memory."""
 
     # Its beginning.
 
@@ -181,7 +181,7 @@ class SealingSession(SessionMessages):
         return None if plans is None else next_record(self.record, plans, self.seal.time_ms)
 
     def seal_proof(self) -> SealProof | None:
-        """What convinces others that it is sealed."""
+        """The proof to others that this session is sealed."""
         if self.seal is None:
             return None
         blocks: list[Block] = []

@@ -1,4 +1,4 @@
-"""Many seeds of one subject: what held, what was violated, and what was not exercised at all.
+"""Runs many seeds of one subject, and says what held, what was violated, and what was not exercised at all.
 
 A campaign says *held* only when nothing was violated, no run met a limit, its canary was caught, and every mark
 that it had to see was seen. The first seed that fails is kept as a script, which repeats it without the seed.
@@ -133,7 +133,7 @@ class Canary:
         return Losing(_HONEST.receiver(life=life, rng=rng, state=state))
 
     def promise(self) -> Promise:
-        """That of the pipe that it pretends to be."""
+        """The promise of the pipe that it imitates."""
         return promise_of(_HONEST)
 
 

@@ -421,7 +421,7 @@ def cause_of(row: Row) -> int:
 
 
 def path_to(rows: Sequence[Row], step: int) -> Iterator[Row]:
-    """A row, what caused it, what caused that, and so on."""
+    """A row, its cause, the cause of that, and so on."""
     while step >= 0:
         yield rows[step]
         step = cause_of(rows[step])

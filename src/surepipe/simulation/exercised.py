@@ -171,7 +171,7 @@ class _EffectReader:
 
 
 def frame_of(row: Row) -> Frame:
-    """Which frame a row speaks of, whatever copy or attempt."""
+    """Identifies the frame of a row, whatever copy or attempt."""
     return (row.link, frame_kind(row), row.layer, row.epoch, row.seq, row.count)
 
 
@@ -240,7 +240,7 @@ STRUCK: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Exercised:
-    """What one run exercised: its marks, and the faults that struck."""
+    """The marks of one run, and the faults that struck."""
 
     marks: frozenset[str]
     faults: frozenset[str]

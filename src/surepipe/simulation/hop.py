@@ -289,7 +289,7 @@ class MachineDeployment(Deployment):
             world.at(world.now + number * gap, self.sender, Submit(3000 + number, [payload]))
 
     def end(self, world: World) -> Sequence[Violation]:
-        """What the judge says of each chain of pipes, from where messages were offered to where they came out.
+        """Judge each chain of pipes, from where messages were offered to where they came out.
 
         How often a message was sent again is for the single pipes to answer; here it is what came out, and in
         which order.

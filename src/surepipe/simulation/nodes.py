@@ -1,4 +1,4 @@
-"""Nodes of a world: which life runs there now, and what is done when that one ends.
+"""Nodes of a world: each runs a life at a time, and begins the next when that one ends.
 
 A node has one or more ends of pipes. They are machines of one life: they start, crash, sleep and are replaced
 together. What outlives a life is with the keepers of its ends. A life that was replaced while it slept is a
@@ -229,7 +229,7 @@ class MachineNode(SimulatedNode[MachineLife]):
             end.zombies = [zombie[place] for zombie in self.zombies]
 
     def life_of(self, process: Process) -> MachineLife:
-        """The life that the process belongs to; alone, where that is over."""
+        """The life of a process; the process alone, if that life is over."""
         lives = [*self.zombies, *([self.current] if self.current else [])]
         return next((life for life in lives if process in life), (process,))
 

@@ -19,7 +19,7 @@ HOUR = 3_600 * SECOND
 
 
 class Tie(StrEnum):
-    """Who goes first of those that are due at the same microsecond."""
+    """Decides the order of events that are due at the same microsecond."""
 
     FIFO = "fifo"
     RANDOM = "random"

@@ -39,7 +39,7 @@ def speaking_life() -> Life | None:
 
 
 def outsides_of_run() -> Sequence[Outside]:
-    """What the run that is under way has outside of it."""
+    """The outside world of the current run."""
     return _current[-1][1] if _current else ()
 
 

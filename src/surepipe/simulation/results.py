@@ -1,4 +1,4 @@
-"""What a finished run is, and what runs a script again."""
+"""The result of a run, and the means to run its script again."""
 
 from __future__ import annotations
 

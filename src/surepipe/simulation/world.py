@@ -39,7 +39,7 @@ JudgeRows: TypeAlias = Callable[[Sequence[Row]], Sequence[Violation]]
 
 
 def judge_rows(rows: Sequence[Row]) -> Sequence[Violation]:
-    """What the one judge says of a run: of all that it promises, and of what must hold always."""
+    """Judge a run: all that it promises, and the rules that hold always."""
     return judge(rows)
 
 
@@ -51,7 +51,7 @@ class Deployment:
         raise NotImplementedError
 
     def facts(self, world: World) -> Mapping[str, object]:
-        """What the judge is told of this run beyond what it is told of every one."""
+        """Facts about this run for the judge, beyond those of every run."""
         del world
         return {}
 

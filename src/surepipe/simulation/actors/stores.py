@@ -90,7 +90,7 @@ class LifeStore(Store):
 
     @property
     def level(self) -> Level:
-        """What it keeps through what, as it declares."""
+        """The durability that it declares."""
         return self._store.level
 
     def ask(self, request: StoreRequest) -> StoreOutcome:

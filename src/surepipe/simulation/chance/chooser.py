@@ -166,7 +166,7 @@ class Chooser(Protocol):
         ...
 
     def fate(self, flight: FrameFlight) -> Fate:
-        """What befalls a frame that was just transmitted."""
+        """Decide the fate of a frame that was just transmitted."""
         ...
 
     def may_ever_trouble(self, node: str) -> bool:
@@ -178,7 +178,7 @@ class Chooser(Protocol):
         ...
 
     def trouble(self, node: str, event: Event, points: int) -> Trouble | None:
-        """What befalls the process at this event, which has so many points beyond -1."""
+        """Decide a fault of the process at this event, which has so many points beyond -1."""
         ...
 
     def poisoned(self, payloads: Sequence[bytes]) -> frozenset[bytes]:

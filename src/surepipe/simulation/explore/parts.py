@@ -1,4 +1,4 @@
-"""Who takes part in an exploration: machines, what each keeps when it crashes, and who gets which frame."""
+"""The parts of an exploration: machines, what each keeps through a crash, and the links between them."""
 
 from __future__ import annotations
 
@@ -247,7 +247,7 @@ class HopArrangement:
 
 
 def arrangement_of(subject: Subject | Arrangement) -> Arrangement:
-    """What is explored, from whatever describes it."""
+    """The machines and links to explore, made from any description of them."""
     return subject if isinstance(subject, Arrangement) else HopArrangement(subject)
 
 

@@ -71,7 +71,7 @@ class FoundViolation:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """What a search has seen, and the violation that ended it."""
+    """The result of a search: what it has seen, and the violation that ended it."""
 
     states: int
     transitions: int

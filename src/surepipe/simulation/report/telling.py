@@ -475,7 +475,7 @@ _CALLS = frozenset({Kind.CALLED, Kind.RETURNED, Kind.RAISED})
 
 
 def _decide(steps: list[Step], violation: Violation, where: Whereabouts) -> None:
-    """What was found at the end was decided before: that step is shown as the one that breaks the rule."""
+    """Mark the step that decided a finding at the end: it is shown as the one that breaks the rule."""
     stages = where.stages
     if stages is None or not violation.position:
         return

@@ -38,7 +38,7 @@ class Told:
 
     @property
     def lead(self) -> str:
-        """What a page says first: what was found, or what nothing gets past, where a run never came to rest."""
+        """The first words of a page: the finding, or, where a run never came to rest, what nothing gets past."""
         violation = self.found.violation
         why = next((step.verdict for step in self.story.steps if step.verdict), "")
         is_stuck = violation.property == "P12" and bool(why)
@@ -46,7 +46,7 @@ class Told:
 
     @property
     def decides(self) -> str:
-        """Which step decided what was found at the end, and why; empty where a step breaks the rule itself."""
+        """The step that decided a finding at the end, and why; empty where a step breaks the rule itself."""
         return next(
             (
                 f"Step {number} decides: {step.verdict}{self._content()}"

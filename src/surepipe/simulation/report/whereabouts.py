@@ -139,7 +139,7 @@ _HELD_AT = {
 
 
 class Stages:
-    """What the functions of users did with one message; and which of it decided what was found at the end."""
+    """The calls of users' functions with one message, and the call that decided the finding."""
 
     def __init__(
         self,

@@ -1,4 +1,4 @@
-"""What reports call faults, and what the details of a row say."""
+"""Words of reports for faults, and for the details of rows."""
 
 from __future__ import annotations
 

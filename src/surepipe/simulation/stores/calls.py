@@ -127,7 +127,7 @@ class CallFate(Protocol):
 
 
 class StoreFates(Protocol):
-    """Who decides what befalls calls, such as the chooser of a world."""
+    """Decides the fate of store calls, as the chooser of a world does."""
 
     def store(self, store: str, call: str, *, is_write: bool) -> CallFate:
         """The fate of a call, by the name of the store and of the call."""
@@ -156,7 +156,7 @@ class NoFates:
 
 
 def refusal_of(call: StoreRequest, reason: str) -> Failed | Unavailable | Full:
-    """What a store answers that refuses for this reason. Raises MisuseError for one that no store has."""
+    """A store's answer when it refuses for this reason. Raises MisuseError for one that no store has."""
     if reason not in REFUSALS:
         raise MisuseError(f"no store refuses for {reason!r}; reasons are {', '.join(REFUSALS)}")
     found = REFUSALS[reason]

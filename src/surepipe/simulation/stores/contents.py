@@ -355,7 +355,8 @@ class WorldKeeper:
         return self.streamed or not self.store_of("state").is_down
 
     def renew_state(self, process: KeptProcess) -> None:
-        """What a receiver does after a transaction that nobody heard of. Raises ``errors.Fenced``."""
+        """Have a receiver's state ask the store again after a transaction whose outcome is unknown. Raises
+        ``errors.Fenced``."""
         self.states[process].look_again(None)
 
     def commit(self, process: KeptProcess, state: bytes) -> bool:

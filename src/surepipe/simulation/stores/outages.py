@@ -1,4 +1,4 @@
-"""What befalls the stores of a world between two calls: crashes, outages, writes that are gone again."""
+"""Faults of a world's stores between two calls: crashes, outages, lost writes."""
 
 from __future__ import annotations
 

@@ -165,7 +165,7 @@ class SimulatedStore(Store):
 
     @property
     def level(self) -> Level:
-        """What it keeps through what, as it declares."""
+        """The durability that it declares."""
         return self._declared
 
     # For a world that keeps the time.

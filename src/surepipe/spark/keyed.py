@@ -61,7 +61,7 @@ class KeyedMessage:
 
 @dataclass(frozen=True, slots=True)
 class Remark:
-    """What a receiver tells the people who run it, such as a hole that stays open."""
+    """A receiver's message to the people who run it, such as a hole that stays open."""
 
     kind: str
     epoch: int

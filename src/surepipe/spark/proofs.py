@@ -45,7 +45,7 @@ def _verified(batches: Batches) -> Batches:
 
 
 def verify_on_spark(session: SparkSession, files: Sequence[Path]) -> ProofAudit:
-    """What came of all proofs of some files, which executors must be able to read.
+    """Verify all proofs of some files, which executors must be able to read.
 
     Raises ConfigurationError for what is no file of proofs.
     """

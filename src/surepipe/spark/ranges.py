@@ -1,4 +1,4 @@
-"""Ranges of indexes as tasks: which task reads which entries of which stream."""
+"""Ranges of indexes as tasks: each reads some entries of one stream."""
 
 from __future__ import annotations
 

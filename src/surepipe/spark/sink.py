@@ -400,7 +400,7 @@ def runs_of(batch: RecordBatch) -> Iterator[OriginRows]:
 
 @dataclass(frozen=True, slots=True)
 class PageRow:
-    """A row that is a page: the entries ``first`` and ``count`` - 1 more, and what was made of which of them."""
+    """A row that is a page: the entries ``first`` and ``count`` - 1 more, with the results of each."""
 
     first: int
     count: int
@@ -496,7 +496,7 @@ _OPTIONS = (*PLACE_OPTIONS, "stream", "sink", "rows")
 
 @dataclass(frozen=True, slots=True)
 class SinkOptions:
-    """Which stream is written, and under which name the position is kept."""
+    """The stream to write, and the name under which the position is kept."""
 
     place: StorePlace
     stream: str

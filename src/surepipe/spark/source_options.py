@@ -1,4 +1,4 @@
-"""What the data source is told: options of Spark, which are texts, read once and checked."""
+"""Options of the data source. Spark gives texts; they are read once and checked."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ _CHOICES = {
 
 @dataclass(frozen=True, slots=True)
 class SourceOptions:
-    """Which streams are read, from where, and what happens when entries are gone."""
+    """The streams to read, where to begin, and what to do when entries are gone."""
 
     place: StorePlace
     streams: tuple[str, ...]
@@ -172,7 +172,7 @@ class WantedEntries:
 
 
 def wanted_of(filters: Sequence[Filter]) -> tuple[WantedEntries, list[Filter]]:
-    """What the conditions allow, and those that Spark has to apply itself."""
+    """The range that the conditions allow, and the conditions left for Spark to apply."""
     wanted, rest = WantedEntries(), list[Filter]()
     for each in filters:
         narrower = _narrowed(wanted, each)

@@ -1,4 +1,4 @@
-"""How a plan is laid out on Spark: what its one query reads, where that goes, and what the driver does itself.
+"""Lays a plan out on Spark: what its one query reads, the targets of that, and the driver's own work.
 
 An *input* is a stream that the query reads: one for each pipe, and one for each source that is a stream already.
 What comes of its messages goes to *targets*: the streams of the next pipes, and the sinks. Sources of all other

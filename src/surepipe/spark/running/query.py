@@ -383,7 +383,7 @@ class Query:
         return self._at_work.locked()
 
     def stop(self, patience_s: float) -> None:
-        """End it behind the batch that it is at, if that ends soon; what it is at is done again another time."""
+        """End it after the current batch, if that ends soon; else the batch is done again another time."""
         if self._query is None:
             return
         self._is_ending = True

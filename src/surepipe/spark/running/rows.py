@@ -79,7 +79,7 @@ class RowPart:
 
 
 def parts_for(first: int, last: int, made: Sequence[Made]) -> Iterator[RowPart]:
-    """What messages ``first`` to ``last`` gave for one target, in parts that a transaction takes."""
+    """The results of messages ``first`` to ``last`` for one target, in parts that fit a transaction."""
     abouts = [about for *_, about in made if about is not None]
     whole = Outputs(first, last + 1, [one[0] for one in made], [one[1] for one in made])
     start = 0

@@ -56,7 +56,7 @@ _NO_JSON = ("v1", "-")
 
 
 def digest_of(layout: SparkLayout) -> str:
-    """What the offsets of a checkpoint mean: the streams that are read, and where they are."""
+    """Identifies the meaning of a checkpoint's offsets: the streams that are read, and their stores."""
     inputs = sorted((one.part, one.stream.store, one.stream.name) for one in layout.inputs)
     said = json.dumps([layout.plan.name, inputs])
     return hashlib.blake2b(said.encode(), digest_size=8).hexdigest()
@@ -376,7 +376,7 @@ class SparkRun:
         return () if self._feeds is None else self._feeds.unfinished()
 
     def counters(self) -> Mapping[str, Mapping[str, int]]:
-        """What each part counts, by its name: numbers that only rise, but for a batch that is done again."""
+        """Counters of each part, by its name. They only rise, except when a batch is done again."""
         counted: dict[str, dict[str, int]] = {}
         fed: Mapping[str, Mapping[str, int]] = {}
         if self._feeds is not None:

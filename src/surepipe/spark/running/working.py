@@ -74,7 +74,7 @@ class TaskStages:
         self._tallies.clear()
 
     def _counted(self) -> Mapping[str, Mapping[str, int]]:
-        """What parts counted, but for what went into targets: that is counted where it is written."""
+        """Counters of the parts, without what went into targets: that is counted where it is written."""
         return {
             part: {
                 what: count

@@ -15,7 +15,7 @@ AGAIN_S = 60.0
 
 
 class Complaints:
-    """What one store has complained of, and until when nothing is to be said of that."""
+    """Limits how often one store complains of the same thing."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         """``clock``: gives seconds."""

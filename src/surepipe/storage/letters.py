@@ -178,7 +178,7 @@ def _time(micros: int) -> str:
 
 @dataclass(slots=True)
 class Fates:
-    """What became of the letters of a stream: which were sent again, and which were deleted."""
+    """The letters of a stream that were sent again, and those that were deleted."""
 
     incarnation: int
     before: int = 0
@@ -366,7 +366,7 @@ class DeadLetterStream:
         return True
 
     def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:
-        """Remember when a letter was sent again, and under which number where that is known."""
+        """Remember that a letter was sent again, when, and, if known, under which number."""
         epoch, seq = number or (0, 0)
         self._mark("sent", index, {"at_us": at_us, "epoch": epoch, "seq": seq})
 

@@ -94,7 +94,7 @@ from surepipe.storage.together import perform_together, was_done_before, why_not
 
 @dataclass(frozen=True, slots=True)
 class MemoryPage:
-    """What one append stored, or what a trim left of it."""
+    """The messages of one append, or the rest of them after a trim."""
 
     entries: Entries
     size_bytes: int

@@ -22,8 +22,8 @@ WRITING = (
 
 
 def acl_line(user: str, *, reads: Sequence[str] = (), writes: Sequence[str] = ()) -> str:
-    """What makes a user who may read the keys of some pipelines, and write those of others. Redis 7 or newer,
-    where it reads any."""
+    """The ACL line for a user who may read the keys of some pipelines and write those of others. Redis 7 or
+    newer, where it reads any."""
     keys = [f"%R~{_pattern(pipeline)}" for pipeline in reads]
     keys += [f"~{_pattern(pipeline)}" for pipeline in writes]
     commands = [*READING, *(WRITING if writes else ())]

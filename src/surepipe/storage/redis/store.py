@@ -354,7 +354,7 @@ class RedisStore(Store):
 
     @property
     def name(self) -> str:
-        """What findings call it: its pipeline and where it is."""
+        """The name in findings: its pipeline and its address."""
         return f"{self.keys.pipeline} on {self._caller.link.where()}"
 
     @property

@@ -218,7 +218,7 @@ def create_outcome(reply: Replies, partitions: int, retention: Retention) -> Cre
 
 
 def opened_outcome(reply: Replies) -> ProducerOpened:
-    """What is stored of the epoch, and what is lost."""
+    """The stored state of the epoch, and what is lost of it."""
     incarnation, last = map(number_of, reply[1:3])
     return ProducerOpened(incarnation, last, _range_of(reply[3:5]), _range_of(reply[5:]))
 
@@ -235,7 +235,7 @@ def identity_of(reply: Replies) -> Identity:
 
 
 def trimmed_outcome(reply: Replies) -> Trimmed:
-    """What is left, and who was passed."""
+    """The remaining entries, and the readers that were passed."""
     return Trimmed(number_of(reply[1]), tuple(map(text_of, list_of(reply[2]))))
 
 

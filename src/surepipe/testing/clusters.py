@@ -1,4 +1,4 @@
-"""A replicated queue that is badly treated, for tests of the functions that it runs and of those who submit."""
+"""Mistreats a replicated queue, to test functions that it runs and programs that submit to it."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ class UnfairEnd:
         return replace(submission, items=tuple(items))
 
     def close(self) -> None:
-        """That of the end beneath, where it has one."""
+        """Close the end beneath, if it can be closed."""
         close = getattr(self._inner, "close", None)
         if callable(close):
             close()

@@ -81,7 +81,7 @@ class ContractBroken(AssertionError):
 
 
 def words_of(error: BaseException) -> str:
-    """What an exception says, with its notes, also of one of somebody else's that fails at saying it."""
+    """The text of an exception with its notes. Works also for a foreign exception whose own ``str`` fails."""
     try:
         return " ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
     except Exception as failure:  # noqa: BLE001 - whatever it raises, that must not count as ours

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Literal, cast
 
 import pytest
 
@@ -10,6 +11,9 @@ from surepipe.core.store_requests import Level
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.pipelines import Assessment, assess, load, loads
 from surepipe.pipelines.assessing import chain_of, hop_of
+from surepipe.pipelines.engine_limits import spark_refusals
+from surepipe.pipelines.models.sources import AnySource, ReadSource
+from surepipe.pipelines.models.stages import AnySink, SinkBase
 from tests.pipelines.files import pipe, pipeline, stage
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "orders.yaml"
@@ -315,6 +319,30 @@ def test_what_spark_can_not_do_is_refused_before_it_starts(
     assert not on_spark.usable
     assert said in "\n".join(on_spark.engine_refusals)
     assert assess(plan).engine_refusals == ()
+
+
+class CountSource(ReadSource):
+    """A kind of source that Spark has never heard of."""
+
+    kind: Literal["count"] = "count"
+
+
+class SumSink(SinkBase):
+    """A kind of sink that Spark has never heard of."""
+
+    kind: Literal["sum"] = "sum"
+
+
+def test_kinds_of_sources_and_sinks_that_spark_does_not_know_are_refused() -> None:
+    """spark SP-2: a new kind is on actors first, and Spark takes it only once it is named there."""
+    sink = SumSink.model_validate({"name": "out", "from": "price"})
+    plan = replace(
+        loads(pipeline(pipes=pipe("route: {kind: sqlite, store: main}"))),
+        sources=cast("tuple[AnySource, ...]", (CountSource(name="lines"),)),
+        sinks=cast("tuple[AnySink, ...]", (sink,)),
+    )
+    refusals = list(spark_refusals(plan))
+    assert [one.partition(":")[0] for one in refusals] == ["source lines", "sink out"]
 
 
 def test_a_pipeline_through_a_store_runs_on_spark() -> None:

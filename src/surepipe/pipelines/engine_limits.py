@@ -13,18 +13,19 @@ from surepipe.pipelines.models.pipes import (
 )
 from surepipe.pipelines.models.sources import (
     CsvSource,
-    HttpSource,
-    PythonSource,
+    JsonlSource,
+    ParquetSource,
+    RedisStreamSource,
     SourceBase,
-    StdinSource,
+    StreamSource,
 )
 from surepipe.pipelines.models.stages import (
     AnySink,
-    HttpSink,
+    CsvSink,
+    JsonlSink,
+    ParquetSink,
     PythonSink,
-    RmqSink,
     StagePart,
-    StdoutSink,
     StreamSink,
     Trying,
 )
@@ -136,13 +137,18 @@ AT_LEAST_ONCE = "at least once"
 """What is left to a function that is called again and does not say that it recognises repeats."""
 
 
+_READ_BY_SPARK = (JsonlSource, CsvSource, ParquetSource, RedisStreamSource, StreamSource)
+_WRITTEN_BY_SPARK = (JsonlSink, CsvSink, ParquetSink, PythonSink, StreamSink)
+"""A kind that is not named here is refused, so a new one needs no line to be safe."""
+
+
 def spark_refusals(plan: Plan) -> Iterator[str]:
     """Everything in a plan that the engine spark refuses, each with what to do instead."""
     for source in plan.sources:
-        if isinstance(source, HttpSource | StdinSource | PythonSource):
+        if not isinstance(source, _READ_BY_SPARK):
             yield (
-                f"source {source.name}: Spark reads what can be read again, and {source.kind} can't; "
-                "let a pipeline on actors put its messages into a stream, and read that"
+                f"source {source.name}: Spark reads what can be read again, files and streams, and no "
+                f"{source.kind}; let a pipeline on actors put its messages into a stream, and read that"
             )
         elif source.dead_letter is not None:
             yield (
@@ -156,7 +162,7 @@ def spark_refusals(plan: Plan) -> Iterator[str]:
     for stage in plan.stages:
         yield from _of_stage(stage)
     for sink in plan.sinks:
-        if isinstance(sink, StdoutSink | HttpSink | RmqSink):
+        if not isinstance(sink, _WRITTEN_BY_SPARK):
             yield (
                 f"sink {sink.name}: tasks of Spark are tried again and {sink.kind} would see that; write into "
                 "a stream, and let a pipeline on actors take it from there"

@@ -202,6 +202,22 @@ def test_a_letter_of_a_message_that_was_settled_first_is_no_second_settlement(he
         assert bulk.channels[0].violated & {Atom.NO_LOSS, Atom.NO_DUPLICATE} == {atom}
 
 
+def test_a_letter_that_was_sent_again_is_no_repeat_of_what_came_through(here: Path) -> None:
+    """`surepipe dlq replay` writes no trace. As many lines more as there are letters may be its; one more is not."""
+    shape = shapes.Shape(BEFORE.replace("boundary: before", "boundary: committed"), ())
+    rows, told = shapes.rows_of(shapes.ran(shape, here)), here / "told.jsonl"
+    for standing in (Standing.UNJUDGED, Standing.BROKEN):
+        with (here / "out0.jsonl").open("a") as out:
+            out.write('{"sent": "again"}\n')
+        for judge in (shapes.by_rows, shapes.in_bulk):
+            _, found = judge(rows, shape.plan, told)
+            assert standing in {
+                one.standing
+                for one in found
+                if (one.part, one.promise) == ("into out0", "no-duplicate")
+            }
+
+
 def _around(row: Row, seq: int) -> list[Row]:
     """A row without one of its messages."""
     parts = ((row.seq, seq - 1), (seq + 1, row.last))

@@ -81,12 +81,14 @@ class Account:
 class _Amount:
     """So many messages, or why nobody knows. ``is_exact``: none of them can be a repeat of another.
 
-    ``if_other``: why another number than this proves nothing."""
+    ``if_other``: why another number than this proves nothing. ``again``: dead letters, which a replay may have
+    sent there since; it writes no row."""
 
     count: int = 0
     why: str = ""
     is_exact: bool = True
     if_other: str = ""
+    again: int = 0
 
 
 _PARTY = "party"
@@ -229,6 +231,7 @@ class _Accounting:
             "; ".join(whys),
             all(amount.is_exact for amount in amounts),
             "; ".join(amount.if_other for amount in amounts if amount.if_other),
+            sum(amount.again for amount in amounts),
         )
 
     def _sources_of(self, part: Node) -> list[AnySource]:
@@ -326,7 +329,7 @@ class _Accounting:
                     f"came to {part.name}"
                 )
             count += one.settled + extra
-        return _Amount(count, is_exact=is_committed or not self._has_crashed())
+        return _Amount(count, is_exact=is_committed or not self._has_crashed(), again=dead)
 
     def _extra(self, channel: str, part: str) -> int | None:
         """How many messages came to a part beyond one of each message; None where a row says that nobody knows."""
@@ -387,6 +390,11 @@ class _Accounting:
         missing, more = given.count - came, came - given.count
         if missing and (why := self._is_open() or given.if_other):
             self._say(part, {}, f"{counts}, and {why}")
+            return
+        if 0 < more <= given.again:
+            self._say(
+                part, {}, f"{counts}: {given.again} were dead letters, and may have been sent again"
+            )
             return
         if missing > 0:
             loss = (Standing.BROKEN, f"{missing} are missing: {counts}")

@@ -203,7 +203,7 @@ def test_a_letter_of_a_message_that_was_settled_first_is_no_second_settlement(he
 
 
 def test_a_letter_that_was_sent_again_is_no_repeat_of_what_came_through(here: Path) -> None:
-    """`surepipe dlq replay` writes no trace. As many lines more as there are letters may be its; one more is not."""
+    """`surepipe dlq replay` writes no trace. As many lines more as there are letters may be its, and no more."""
     shape = shapes.Shape(BEFORE.replace("boundary: before", "boundary: committed"), ())
     rows, told = shapes.rows_of(shapes.ran(shape, here)), here / "told.jsonl"
     for standing in (Standing.UNJUDGED, Standing.BROKEN):

@@ -117,7 +117,7 @@ def chain(url: str, pipes: int, run: int) -> str:
     )
     return (
         f"version: 1\nname: bench\nstores: {{bus: {{kind: redis, url: '{url}'}}}}\n"
-        f"sources: {{orders{run}: {{kind: stream, store: bus, stream: orders}}}}\n"
+        f"sources: {{orders{run}: {{kind: stream, store: bus, stream: orders{run}}}}}\n"
         f"{middle}\nsinks: {{out: {{from: {last}, kind: stream, store: bus, stream: priced{run}}}}}\n"
     )
 
@@ -197,7 +197,6 @@ class Bench:
             self._fill_single(f"single:{name}", sizes.single // cores)
         for name, count in sizes.growing.items():
             self._fill(name, count)
-        self._fill_orders(sizes.single)
         self.spark.dataSource.register(ReadySource)
         self._source(*self.streams).write.mode("overwrite").parquet(str(folder / "rows"))
 
@@ -214,15 +213,15 @@ class Bench:
                 pipe.xadd(key, {"b": b"%0100d" % n})
             pipe.execute()
 
-    def _fill_orders(self, count: int) -> None:
+    def _fill_orders(self, name: str, count: int) -> None:
         encode = AutoCodec().encode
-        self.place.store().create("orders", 1, KEEP_ALL)
+        self.place.store().create(name, 1, KEEP_ALL)
         for first in range(1, count + 1, RUN):
             payloads = [
                 encode({"id": n, "quantity": n % 7 + 1, "price": n % 1000, "note": "x" * 48})
                 for n in range(first, min(first + RUN, count + 1))
             ]
-            self.place.store().append("orders", "maker", 1, first, payloads)
+            self.place.store().append(name, "maker", 1, first, payloads)
 
     def _forget(self, *names: str) -> None:
         """Give the memory of what was written back."""
@@ -343,14 +342,16 @@ class Bench:
         return took
 
     def of_file(self, pipes: int) -> float:
-        """A pipeline of a YAML file, to the end of its source."""
+        """A pipeline of a YAML file, to the end of its source, which it trims behind itself."""
         self.rounds += 1
         plan, out = loads(chain(self.url, pipes, self.rounds)), f"priced{self.rounds}"
+        orders = f"orders{self.rounds}"
+        self._fill_orders(orders, self.sizes.single)
         points = self.folder / f"c{self.rounds}"
         took = timed(lambda: run_plan(plan, self.spark, checkpoint=points, once=True))
         info = self.place.store().info(out)
         assert getattr(info, "next", 0) == self.sizes.single + 1, info
-        self._forget(out, *(f"bench/pipe{self.rounds}-{number}" for number in range(pipes)))
+        self._forget(orders, out, *(f"bench/pipe{self.rounds}-{number}" for number in range(pipes)))
         return took
 
     # Growth.

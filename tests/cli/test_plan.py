@@ -68,8 +68,8 @@ def test_a_node_comes_and_another_one_goes(
                 break
         assert "n5" in heard
         cluster.kill("n1")
-        kinds = [client.submit(b"3", ttl_s=3).result(timeout_s=WAIT_S).kind for _ in range(3)]
-        assert "finalized" in kinds
+        submitted = (client.submit(b"3", ttl_s=3) for _ in range(20))  # some may expire
+        assert any(each.result(timeout_s=WAIT_S).kind == "finalized" for each in submitted)
         assert other.seen("n5").epoch >= 2
         assert run(["plan", "remove", path, "n4"]) == 0
         assert run(["plan", "remove", path, "n3"]) == 1

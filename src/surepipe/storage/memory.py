@@ -7,13 +7,14 @@ For one process, for tests and for trying things out. Threads may share it. A te
 from __future__ import annotations
 
 import secrets
+import sys
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
-from typing import Self, TypeVar
+from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
 from surepipe.core.store_requests import (
     STATE_MAX_BYTES,
@@ -777,6 +778,15 @@ class MemoryTransaction(Transaction):
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""
         self.changes.append(change)
+
+    if not TYPE_CHECKING:  # a checker says so by itself
+
+        @property
+        def connection(self) -> NoReturn:
+            sys.audit("surepipe.connection")  # a simulation refuses it, with the line that asks
+            raise AttributeError(
+                "a transaction of a memory store has no connection: only SQLite has SQL"
+            )
 
     @contextmanager
     def part(self) -> Generator[None]:

@@ -15,6 +15,7 @@ from contextlib import closing
 from datetime import UTC, date, datetime
 from pathlib import Path
 from time import monotonic
+from typing import Any
 
 import pytest
 
@@ -22,6 +23,7 @@ from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
 from surepipe.pipelines.simulate.simulating import NotDeterministic, handler_subject, simulation_of
 from surepipe.pipelines.stages import Context
 from surepipe.simulation.options import Options
+from surepipe.storage import MemoryStore
 
 Handler = Callable[..., object]
 SYSTEM = random.SystemRandom()
@@ -138,6 +140,12 @@ def _starts_a_thread(message: object) -> object:
     return message
 
 
+def _uses_sql(message: object) -> object:
+    with MemoryStore().transaction() as transaction:
+        untyped: Any = transaction
+        return message, untyped.connection
+
+
 def _wrong(run: object) -> bool:
     del run
     return False
@@ -156,6 +164,7 @@ def _fine(run: object) -> bool:
         (_opens_a_database, r"opens the database shop\.db"),
         (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
+        (_uses_sql, "uses SQL on its transaction's connection"),
     ],
 )
 def test_what_can_not_be_simulated_is_refused_with_its_place(use: Handler, said: str) -> None:

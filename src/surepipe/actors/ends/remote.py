@@ -119,8 +119,8 @@ class LoneReceiver(HandlingFace):
 class PipeSender(LoneSender):
     """The sending end of a pipe whose receiving end is in another process.
 
-    With a ``journal`` what is accepted outlives this process. ``guarantee`` is that of the whole pipe, taken that
-    the receiver's boundary is ``processed`` and that it keeps no state. Other parameters and errors as for
+    With a ``journal`` what is accepted outlives this process. ``guarantee`` is that of the whole pipe, and
+    assumes a receiver with boundary ``processed`` that keeps no state. Other parameters and errors as for
     ``Pipe``.
     """
 
@@ -143,8 +143,8 @@ class PipeSender(LoneSender):
 class PipeReceiver(LoneReceiver):
     """The receiving end of a pipe whose sending end is in another process.
 
-    ``state`` keeps how far it is, so a restart neither repeats nor skips more than ``guarantee`` says, which is
-    taken that the sender has no journal. Other parameters and errors as for ``Pipe``.
+    ``state`` keeps its position, so a restart repeats and skips no more messages than ``guarantee`` says.
+    ``guarantee`` assumes a sender without a journal. Other parameters and errors as for ``Pipe``.
     """
 
     def __init__(
@@ -183,7 +183,7 @@ class StreamSender(LoneSender):
     A message is confirmed when the store has it. With a ``journal`` (which may be another store) what is accepted
     outlives this process even when the stream's store can't be reached. Several senders may write into one
     stream: give each its own ``producer`` in the layer's options; of two with one name the older is fenced.
-    ``guarantee`` is that of the whole pipe, taken that the receiver's boundary is ``processed``. Parameters and
+    ``guarantee`` is that of the whole pipe, and assumes a receiver with boundary ``processed``. Parameters and
     errors as for ``Pipe``.
     """
 
@@ -208,7 +208,7 @@ class StreamReceiver(LoneReceiver):
     The layer's options must say where a reader without a position starts: ``{"stream": {"start": "earliest"}}``.
     Readers of different names each get every message: give each its own ``reader``. Of two with one name the older
     is fenced. ``state`` keeps the position in another store than the stream: with boundary ``"committed"``, in the
-    store that has the effects. ``guarantee`` is that of the whole pipe, taken that the sender has no journal.
+    store that has the effects. ``guarantee`` is that of the whole pipe, and assumes a sender without a journal.
     Parameters and errors as for ``Pipe``.
     """
 

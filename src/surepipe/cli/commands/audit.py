@@ -101,8 +101,9 @@ def audit(  # noqa: PLR0917 - the options of a command
 ) -> None:
     """Say what was lost, repeated or out of order: from traces that surepipe run --trace wrote, or from streams.
 
-    What a pipe promised, and the trace can't show, is no success: a trace that was cut short by a kill shows no
-    loss, only messages that had not come yet. Run the pipeline to its end with the same --trace, and audit again.
+    A promise that the trace can't show to have held does not count as held: a trace that a kill has cut short
+    shows no loss, only messages that had not come yet. Run the pipeline to its end with the same --trace, and
+    audit again.
     """
 
     if proofs:

@@ -80,7 +80,7 @@ def list_parked(
     file: File,
     pipe: OfPipe = None,
     key: OnlyKey = None,
-    limit: Annotated[int, typer.Option(help="At the most so many.", min=1)] = LISTED,
+    limit: Annotated[int, typer.Option(help="Show at most so many messages.", min=1)] = LISTED,
     as_json: AsJson = False,
 ) -> None:
     """List the messages that wait for a person, one on each line: its address, key, why, and what it costs."""

@@ -133,7 +133,7 @@ def replay(
     file: File,
     chosen: Chosen = None,
     limit: Annotated[
-        int | None, typer.Option(help="At the most so many.", min=1, show_default=False)
+        int | None, typer.Option(help="Replay at most so many letters.", min=1, show_default=False)
     ] = None,
 ) -> None:
     """Send dead letters again, oldest first, each as a new message into the pipe that it came from: all that wait,

@@ -201,14 +201,14 @@ def run(
         bool,
         typer.Option(
             "--web",
-            help="Serve a page that shows what happens, at 127.0.0.1:8470: for this machine.",
+            help="Serve a page that shows what happens, at 127.0.0.1:8470, for this machine only.",
         ),
     ] = False,
     web_port: Annotated[
         str | None,
         typer.Option(
             metavar="[HOST:]PORT",
-            help="Serve it there. Whoever reaches HOST may look; without one only this machine.",
+            help="Serve the page there. Everybody who reaches HOST can read it; without HOST only this machine.",
         ),
     ] = None,
     metrics: Annotated[

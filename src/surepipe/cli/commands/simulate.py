@@ -1,4 +1,4 @@
-"""``surepipe simulate``: a pipeline under thousands of fault schedules, with the shortest one that breaks it."""
+"""``surepipe simulate``: a pipeline under many fault schedules, with the shortest one that breaks it."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def simulate(
         bool, typer.Option("--json", help="One JSON document, for machines.")
     ] = False,
 ) -> None:
-    """Try a pipeline, its own stages included, under thousands of fault schedules, in virtual time.
+    """Try a pipeline, its own stages included, under 100 fault schedules (--seeds), in virtual time.
 
     Nothing is opened and nothing outside of --out is written: sources give the first rows of their files, sinks
     and stores are records. Says what held, and for each fault that is not promised to be survived the shortest

@@ -433,6 +433,7 @@ _REFUSED = {
     "os.mkdir": "makes a folder",
     "os.rmdir": "removes a folder",
     "shutil.rmtree": "removes a folder",
+    "surepipe.connection": "uses SQL on its transaction's connection",
 }
 _WATCHED = frozenset({*_REFUSED, "open", "sqlite3.connect"})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND

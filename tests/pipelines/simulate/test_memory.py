@@ -289,6 +289,18 @@ def test_a_stage_that_sleeps_finds_its_own_memory_again(folder: Path) -> None:
     simulation_of(folder / "two.yaml", check=keeps_apart, faults="none").run(range(2))
 
 
+@pytest.mark.long
+def test_a_run_that_stages_left_no_time_is_not_judged(folder: Path) -> None:
+    """A correct stage that waits for hours: it was called a run that never came to rest (simulation X-8)."""
+    waiting = (
+        "import asyncio\nasync def price(order):\n    await asyncio.sleep(7200)\n    return order\n"
+    )
+    with pytest.raises(
+        CannotSimulate, match=r"stage price waits for \d+ s .* let the stage wait for less"
+    ):
+        simulation_of(_stages(folder, waiting), messages=1).run(range(1))
+
+
 MODULE_OF_ALL = """
 import itertools, threading
 from enum import Enum

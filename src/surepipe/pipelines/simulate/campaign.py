@@ -214,7 +214,20 @@ def _played(
     refusal = getattr(world.deployment, "refusal", None)
     if refusal is not None:
         raise CannotSimulate(str(refusal)) from refusal
+    kept_by = world.kept_by()
+    if kept_by is not None and options.time_max_us > PATIENCE_US:
+        raise CannotSimulate(_waits(*kept_by, world.now))
     return world
+
+
+def _waits(stage: str, waited_us: int, now_us: int) -> str:
+    """No defect of anybody: a simulated run is an hour, and less where much happens meanwhile."""
+    waited, now = (f"{us // 1_000_000} s" for us in (waited_us, now_us))
+    return (
+        f"stage {stage} waits for {waited} of a simulated run, which was stopped after {now} of virtual time "
+        "before it came to rest, so nothing is known of it: let the stage wait for less where it is simulated, by "
+        "a setting of its own or a double (simulate: replace)"
+    )
 
 
 def run_seeds(

@@ -221,7 +221,8 @@ class Calls:
         if call.about is not None:
             self._told(name, call.about, message)
         before = world.speaks, world.speaking, world.handling
-        world.entered += 1
+        world.entered = number = world.entered + 1
+        world.called(number, name)
         world.speaks, world.speaking = life, name
         world.handling = call.about.key if call.about else "", world.entered
         world.remembers(life)
@@ -242,6 +243,7 @@ class Calls:
                 raise
         finally:
             world.speaks, world.speaking, world.handling = before
+            world.returned(number)
         life.check()
         return result
 

@@ -81,7 +81,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     calm = Options(messages=messages)
     otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
     world = play(subject, calm, SeededChooser(calm))
-    if world.limit == "refused":
+    if world.limit == "refused" or world.kept_by() is not None:
         return Reference()
     other = played(subject, otherwise, another_day=True)
     first, second = _ends(world), _ends(other)

@@ -8,6 +8,7 @@ gone with what waited for them; what it had put on links and into stores stays. 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
@@ -227,6 +228,10 @@ class ActorWorld(Timeline, ABC):
         """The message that it handles, and which call of all calls this is."""
         self.entered = 0
         """How often user's code was called."""
+        self.calling: dict[int, tuple[str, int]] = {}
+        """The calls that go on, by their numbers: the stage, and since when."""
+        self.waited: Counter[str] = Counter()
+        """Microseconds that calls of each stage took: its own waits, in virtual time."""
         self.nodes: dict[str, MachineNode | ActorNode] = {}
         self.network = Network(self)
         self.streams: dict[str, None] = {}
@@ -247,6 +252,25 @@ class ActorWorld(Timeline, ABC):
     @abstractmethod
     def cut_power(self, for_us: int) -> None:
         """All processes and all stores end at once."""
+
+    def called(self, number: int, stage: str) -> None:
+        """This call begins."""
+        self.calling[number] = stage, self.now
+
+    def returned(self, number: int) -> None:
+        """It is over, however it ended."""
+        stage, since = self.calling.pop(number)
+        self.waited[stage] += self.now - since
+
+    def kept_by(self) -> tuple[str, int] | None:
+        """The stage that waited longest, and for how long, in a run that met a limit since stages waited for most
+        of it: nothing is known of a run that had no time left."""
+        if self.limit not in ("time", "events"):
+            return None
+        waited = Counter(self.waited)
+        for stage, since in self.calling.values():
+            waited[stage] += self.now - since
+        return waited.most_common(1)[0] if waited.total() * 2 > self.now else None
 
     def row_of(self, life: Life, end: str, kind: str, **columns: object) -> None:
         """A row of an end of a pipe in this process."""

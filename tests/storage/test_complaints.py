@@ -33,7 +33,8 @@ def test_a_stream_that_is_not_there_is_named_once(kind: str, tmp_path: Path) -> 
         outcome = store.read("orders", 1, 10, 1_000)
     assert isinstance(outcome, Failed)
     assert said_of("stream", "orders", outcome) == (
-        "stream 'orders': does not exist; create it first"
+        "stream 'orders': does not exist; create it first, or if it was there before, the store was emptied "
+        "and what it held is lost"
     )
     assert said_of("dead letters", "orders", Unavailable()) == "dead letters 'orders': no answer"
     assert said_of("stream", "orders", Failed("stream 'orders': full")) == "stream 'orders': full"

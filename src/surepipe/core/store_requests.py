@@ -321,6 +321,14 @@ class Failed:
     reason: str
 
 
+def missing(stream: str) -> Failed:
+    """The answer about a stream that isn't there, to all requests but ``Create``."""
+    return Failed(
+        f"stream {stream!r} does not exist; create it first, or if it was there before, the store was emptied "
+        "and what it held is lost"
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class OtherStack(Failed):
     """Not done: the other end of the stream is configured differently; the reason says how."""

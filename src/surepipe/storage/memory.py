@@ -84,6 +84,7 @@ from surepipe.core.store_requests import (
     Trimmed,
     WaitForMark,
     WaitForMore,
+    missing,
     partition_of,
 )
 from surepipe.storage.complaints import tell_removed
@@ -490,7 +491,7 @@ class MemoryStore(Store):
                     return why_not(request) or self._ask_keyed(request)
                 case _:
                     found = self._state.streams.get(request.stream)
-                    return self._ask_stream(request, found) if found else _missing(request.stream)
+                    return self._ask_stream(request, found) if found else missing(request.stream)
 
     # Streams.
 
@@ -537,7 +538,7 @@ class MemoryStore(Store):
     def _append(self, run: AppendRun) -> tuple[AppendOutcome, Callable[[], None] | None]:
         found = self._state.streams.get(run.stream)
         if found is None:
-            return _missing(run.stream), None
+            return missing(run.stream), None
         unread = min((next for _, next in self._registered(run.stream)), default=found.next + 1)
         outcome, take_back = found.append(run, self._clock(), unread)
         if take_back:
@@ -804,10 +805,6 @@ def _set(kept: dict[str, T], name: str, value: T | None) -> None:
         kept.pop(name, None)
     else:
         kept[name] = value
-
-
-def _missing(stream: str) -> Failed:
-    return Failed(f"stream {stream!r} does not exist; create it first")
 
 
 def _difference(known: MemoryStream, partitions: int, retention: Retention) -> str:

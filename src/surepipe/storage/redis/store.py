@@ -52,6 +52,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     WaitForMark,
     WaitForMore,
+    missing,
     partition_of,
 )
 from surepipe.errors import ConfigurationError, StoreUnavailable
@@ -82,7 +83,6 @@ from surepipe.storage.redis.values import (
     commit_outcome,
     create_outcome,
     list_of,
-    missing,
     number_of,
     pairs_of,
     raw_batch_of,

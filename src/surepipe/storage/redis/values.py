@@ -45,6 +45,7 @@ from surepipe.core.store_requests import (
     StreamDropped,
     StreamInfo,
     Trimmed,
+    missing,
 )
 from surepipe.storage.complaints import tell_removed
 from surepipe.storage.pages import RawBatch, RawPage
@@ -117,11 +118,6 @@ def rest_of(run: AppendRun, last: int) -> AppendRun:
 
 
 # Outcomes.
-
-
-def missing(stream: str) -> Failed:
-    """For a stream that was never created."""
-    return Failed(f"stream {stream!r} does not exist; create it first")
 
 
 def damaged(key: object) -> Failed:

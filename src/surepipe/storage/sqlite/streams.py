@@ -43,6 +43,7 @@ from surepipe.core.store_requests import (
     StreamInfo,
     Trimmed,
     TrimOutcome,
+    missing,
     partition_of,
 )
 from surepipe.storage.complaints import tell_removed
@@ -130,11 +131,6 @@ def find(connection: sqlite3.Connection, name: str) -> StreamRow | None:
     number, incarnation, partitions, max_bytes, max_age_us, forced, earliest, following, size = row
     retention = Retention(max_bytes, max_age_us, bool(forced))
     return StreamRow(number, name, incarnation, partitions, retention, earliest, following, size)
-
-
-def missing(stream: str) -> Failed:
-    """The answer of all calls but ``create``."""
-    return Failed(f"stream {stream!r} does not exist; create it first")
 
 
 def page_start(connection: sqlite3.Connection, stream: StreamRow, index: int) -> int:

@@ -157,6 +157,10 @@ REFUSED: Mapping[str, tuple[bytes, int]] = {
     "more than a message has": (headed(f"Content-Length: {1 << 40}"), 413),
     "more digits than a number": (headed(f"Content-Length: {'9' * 100}"), 400),
     "a chunk that is none": (CHUNKED + b'zz\r\n{"n": 1}\r\n0\r\n\r\n', 400),
+    "a length beside chunks": (
+        headed("Transfer-Encoding: chunked\r\nContent-Length: 8") + b'8\r\n{"n": 1}\r\n0\r\n\r\n',
+        400,
+    ),
     "no HTTP": (b"\x16\x03\x01\x02\x00\x01\r\n\r\n", 400),
 }
 

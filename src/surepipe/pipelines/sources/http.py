@@ -370,11 +370,16 @@ class Posts:
             raise _NoMessage(_Answer(404, f"POST to {self._path}", closes=True))
         if scope["method"] != "POST":
             raise _NoMessage(_Answer(405, f"POST to {self._path}", closes=True))
-        for name, value in scope["headers"]:
-            if (
-                name == b"content-length" and int(value) > self._limits.body_bytes
-            ):  # h11 has read it
-                raise self._too_long()
+        headers = dict(scope["headers"])
+        length = headers.get(b"content-length")
+        if length is None:
+            return
+        if b"transfer-encoding" in headers:
+            # A proxy in front may have read the other one: what it took for one message could be two.
+            why = "a body has a Content-Length or comes in chunks, not both"
+            raise _NoMessage(_Answer(400, why, closes=True))
+        if int(length) > self._limits.body_bytes:  # h11 has read it
+            raise self._too_long()
 
     def _too_long(self) -> _NoMessage:
         most = self._limits.body_bytes

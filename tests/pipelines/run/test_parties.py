@@ -199,7 +199,12 @@ MORE = "      receives:"
         ("trust: west.trust", "trust: east.keys", "which is a file of private keys"),
         ("store: theirs", "store: their", "did you mean 'theirs'"),
         (", keys: east.keys", "", "needs 'keys'"),
-        ("party: west", "party: we/st", "party is 'we/st': a name begins with a letter"),
+        (
+            "party: west",
+            "party: we/st",
+            "party is 'we/st': the name of a party has 2 to 64 letters",
+        ),
+        ("party: west", "party: w", "party is 'w': the name of a party has 2 to 64 letters"),
         ("node: west\n", "node: west\n    layers: stream\n", "leave layers out"),
         (
             "node: west\n",

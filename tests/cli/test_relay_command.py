@@ -36,6 +36,13 @@ def _greet(_: Transaction, data: bytes) -> bytes:
     return b"hello " + data
 
 
+def _serve(parties: dict[str, ServedParty]) -> None:
+    """Each knows the other, and both serve."""
+    for name, other in (("east", "west"), ("west", "east")):
+        parties[name].register(other, parties[other].identity())
+        parties[name].serve()
+
+
 def _file(folder: Path, more: str = "", east: str = "east") -> str:
     path = folder / "relay.yaml"
     path.write_text(
@@ -110,9 +117,7 @@ def test_a_second_relay_of_one_name_ends_the_first_and_says_so(
     tmp_path: Path, parties: dict[str, ServedParty]
 ) -> None:
     """IB-120: each has its own inbox; the words say how to have two."""
-    for name, other in (("east", "west"), ("west", "east")):
-        parties[name].register(other, parties[other].identity())
-        parties[name].serve()
+    _serve(parties)
     send = parties["east"].module("app").send
     with RelayFile.read(Path(_file(tmp_path))) as first:
         send("west", "note", b"Ann")
@@ -130,9 +135,7 @@ def test_who_only_looks_ends_no_relay_that_runs(
     tmp_path: Path, parties: dict[str, ServedParty], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """IB-120: `--status` and `--dry-run` of a file beside the relay of that file: it was ended by them."""
-    for name, other in (("east", "west"), ("west", "east")):
-        parties[name].register(other, parties[other].identity())
-        parties[name].serve()
+    _serve(parties)
     send = parties["east"].module("app").send
     with RelayFile.read(Path(_file(tmp_path))) as running:
         send("west", "note", b"Ann")
@@ -148,9 +151,7 @@ def test_ledgers_are_judged_by_what_they_show(
     tmp_path: Path, parties: dict[str, ServedParty], capsys: pytest.CaptureFixture[str]
 ) -> None:
     """IB-131: both logs are replayed, and each kept proof is verified again; what was tampered with is found."""
-    for name, other in (("east", "west"), ("west", "east")):
-        parties[name].register(other, parties[other].identity())
-        parties[name].serve()
+    _serve(parties)
     parties["east"].module("app").send("west", "note", b"Ann")
     assert run(["relay", _file(tmp_path), "--once"]) == 0
     stores = [f"sqlite:///{tmp_path}/{name}.db" for name in ("east", "west")]

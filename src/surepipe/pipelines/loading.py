@@ -395,9 +395,8 @@ def _plan_of(root: Mapping, found: FoundProblems) -> Plan | None:
 
     def amiss() -> Iterator[Problem]:
         for issue in issues(links, name):
-            if issue.path[2:] != (
-                "lanes",
-            ):  # a pipe without the key that its lanes need is understood
+            # A pipe without the key that its lanes need is understood.
+            if issue.path[2:] != ("lanes",):
                 doubted.update(map(str, issue.path[1:2]))
             yield Problem(_issue_place(root, issue.path), issue.text)
 

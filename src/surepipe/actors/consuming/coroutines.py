@@ -44,6 +44,8 @@ LOOK_S = 1.0
 _LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap)
 _SEVERAL: tuple[type, ...] = (list, tuple, set, frozenset)
 _UNCALLED: tuple[type, ...] = (FunctionType, MethodType, partial)
+_NEVER_SETTLED = (*_SEVERAL, *_UNCALLED)
+"""Each of these is looked at, as its type does not tell what it holds."""
 
 
 # What a handler may be.
@@ -121,11 +123,7 @@ def finish(result: object, wait: Wait) -> object:
 def keep_settled(result: object, found: object) -> None:
     """Remember the type of a result that came to this, and was looked at."""
     kind = type(result)
-    if (
-        found is result
-        and not issubclass(kind, (*_SEVERAL, *_UNCALLED))
-        and len(SETTLED) < SETTLED_MAX
-    ):
+    if found is result and not issubclass(kind, _NEVER_SETTLED) and len(SETTLED) < SETTLED_MAX:
         SETTLED.add(kind)
 
 

@@ -221,10 +221,9 @@ class Calls:
         if call.about is not None:
             self._told(name, call.about, message)
         before = world.speaks, world.speaking, world.handling
-        world.entered = number = world.entered + 1
-        world.called(number, name)
+        number = world.called(name)
         world.speaks, world.speaking = life, name
-        world.handling = call.about.key if call.about else "", world.entered
+        world.handling = call.about.key if call.about else "", number
         world.remembers(life)
         try:
             result = awaited(call(message), self._wait)

@@ -253,9 +253,11 @@ class ActorWorld(Timeline, ABC):
     def cut_power(self, for_us: int) -> None:
         """All processes and all stores end at once."""
 
-    def called(self, number: int, stage: str) -> None:
-        """This call begins."""
-        self.calling[number] = stage, self.now
+    def called(self, stage: str) -> int:
+        """A call begins; gives its number."""
+        self.entered += 1
+        self.calling[self.entered] = stage, self.now
+        return self.entered
 
     def returned(self, number: int) -> None:
         """It is over, however it ended."""

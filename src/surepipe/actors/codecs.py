@@ -54,6 +54,11 @@ def unmarked(payload: bytes) -> tuple[bytes, int]:
     return (payload[found.end() :], int(found[1])) if found else (payload, 0)
 
 
+def was_replayed(payload: bytes) -> bool:
+    """True when a payload has a mark."""
+    return payload.startswith(_START)
+
+
 _MARK = b"\x1e"
 _BYTES = {bytes}
 _BUFFERS = (bytes, bytearray, memoryview)
@@ -267,6 +272,11 @@ def wire_form(codec: Codec) -> str:
     if isinstance(codec, AutoCodec):
         return "auto"
     return "json" if isinstance(codec, JsonCodec | ModelCodec) else ""
+
+
+def are_alike(codec: Codec, other: Codec) -> bool:
+    """True when a payload of one, which was not replayed, is what the other writes of the same message."""
+    return type(codec) is AutoCodec and type(other) is AutoCodec
 
 
 _DIGITS = bytes.maketrans(b"123456789E", b"000000000e")

@@ -7,10 +7,10 @@ the dead letters, stored by its identity before the batch is done, so a batch th
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import groupby, repeat
+from itertools import groupby, islice, repeat
 from typing import Any, cast
 
-from surepipe.actors.codecs import Codec, Undecodable, choose_codec
+from surepipe.actors.codecs import Codec, Undecodable, are_alike, choose_codec, was_replayed
 from surepipe.actors.consuming.consumer import GiveUp, error_text
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import JoinedRequest, Transaction
@@ -30,8 +30,6 @@ from surepipe.spark.running.rows import LETTERS, Made, RowsToWrite, parts_for
 from surepipe.spark.sink import PAGE_NEEDED, PageRow, page_rows
 from surepipe.storage.letters import DeadLetterStream
 
-Message = tuple[int, object, About]
-"""Its index in the input, itself, and which one it is."""
 Entry = tuple[int, str, int, int, bytes]
 """Its index in the input, producer, epoch, seq and payload."""
 _OF_PAGES = ("store", "stream", "life", "producer", "epoch", "seq")
@@ -151,6 +149,9 @@ class InputWay:
             tallies=tallies,
         )
         self._letters = self._letter_box()
+        self._all_made = [*self._made.values()]
+        self._is_batched = self._flow.size > 1
+        self._is_bare = self._goes_on_as_it_is()
 
     def _codec_of(self, part: str) -> Codec:
         found = self._layout.plan.part(part)
@@ -159,12 +160,22 @@ class InputWay:
 
     # Where messages go.
 
+    def _goes_on_as_it_is(self) -> bool:
+        """Whether all that take its messages are ends, and write them as they are written."""
+        takers = {one.name for one in self._layout.plan.takers(self._input.part)}
+        into = map(self._codec_of, self._made)
+        return takers == set(self._made) and all(are_alike(self._codec, one) for one in into)
+
+    def _asks(self, target: str) -> bool:
+        """Whether a target wants to know which message each one is."""
+        return self._layout.targets[target].stream is None
+
     def _put_into(self, target: str) -> Callable[[object, About], None]:
         codec = self._codec_of(target)
-        made, is_told = self._made[target], self._layout.targets[target].stream is None
+        made, asks = self._made[target], self._asks(target)
 
         def put(message: object, about: About) -> None:
-            made.append((self._index, codec.encode(message), about if is_told else None))
+            made.append((self._index, codec.encode(message), about if asks else None))
 
         return put
 
@@ -181,16 +192,10 @@ class InputWay:
     # The messages.
 
     def take(self, life: int, entries: Sequence[Entry]) -> None:
-        waiting: list[Message] = []
-        for index, producer, epoch, seq, payload in entries:
-            about = About(self._name, epoch, seq, producer)
-            try:
-                waiting.append((index, self._codec.decode(payload), about))
-            except Undecodable as error:
-                self._through(waiting)
-                waiting = []
-                self._bury(about, payload, 1, error)
-        self._through(waiting)
+        """All of them. Each attempt reads its message anew: a stage may have changed the one that it was given."""
+        done = 0
+        while done < len(entries):
+            done = self._way_for(entries[done])(entries, done)
         first, last = entries[0][0], entries[-1][0]
         for target, made in self._made.items():
             for part in parts_for(first, last, made):
@@ -198,33 +203,99 @@ class InputWay:
             made.clear()
         self._tallies.add(self._input.part, "settled", len(entries))
 
-    def _through(self, messages: Sequence[Message]) -> None:
-        done = 0
-        while done < len(messages):
-            is_alone = self._flow.has_failed(messages[done][2])
-            group = messages[done : done + (1 if is_alone else self._flow.size)]
-            done += len(group) if self._turn(group) else 0
+    def _way_for(self, entry: Entry) -> Callable[[Sequence[Entry], int], int]:
+        """How to go on from this message: takes some from there on, and says where to go on then."""
+        if self._is_bare:
+            return self._pass_on
+        return self._turn if self._is_batched or self._has_failed(entry) else self._run
 
-    def _turn(self, group: Sequence[Message]) -> bool:
-        """One attempt; True when the messages are through, or given up."""
-        marks = [(made, len(made)) for made in self._made.values()]
-        self._index = group[-1][0]
-        transaction: Transaction = _NO_TRANSACTION
+    def _pass_on(self, entries: Sequence[Entry], done: int) -> int:
+        """No code of the user's is between: what can be read goes on as it lies there."""
+        codec, name = self._codec, self._name
+        ways = [(made, self._asks(target)) for target, made in self._made.items()]
+        for index, producer, epoch, seq, payload in islice(entries, done, None):
+            try:
+                message = codec.decode(payload)
+            except Undecodable as error:
+                self._bury(About(name, epoch, seq, producer), payload, 1, error)
+                continue
+            same = codec.encode(message) if was_replayed(payload) else payload
+            for made, asks in ways:
+                made.append((index, same, About(name, epoch, seq, producer) if asks else None))
+        return len(entries)
+
+    def _run(self, entries: Sequence[Entry], done: int) -> int:
+        """Messages one behind the other until one fails. They share a turn, so that it costs nothing for each."""
+        flow, enter, decode, name = self._flow, self._flow.entry, self._codec.decode, self._name
+        start, turn = done, flow.begin(self._about(entries[done]), _NO_TRANSACTION)
+        for index, producer, epoch, seq, payload in islice(entries, done, None):
+            about, marks = About(name, epoch, seq, producer), self._marks()
+            self._index = index
+            try:
+                message = decode(payload)
+            except Undecodable as error:
+                flow.end(turn, done - start)
+                self._bury(about, payload, 1, error)
+                return done + 1
+            try:
+                enter(message, about, turn)
+            except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
+                _back_to(marks)
+                flow.end(turn, done - start)
+                return done + self._failed(entries[done], _noted(flow, turn, about, error))
+            done += 1
+        flow.end(turn, done - start)
+        return done
+
+    def _turn(self, entries: Sequence[Entry], done: int) -> int:
+        """One attempt at one message, or at a few where a stage makes batches."""
+        marks, group = self._marks(), self._group(entries, done)
+        if not group:
+            return done + 1
+        self._index = entries[done + len(group) - 1][0]
         try:
-            self._flow.take([(message, about) for _, message, about in group], transaction)
-        except GiveUp as error:
+            self._flow.take(group, _NO_TRANSACTION)
+        except Exception as error:  # noqa: BLE001 - whatever a function of the user's raises
             _back_to(marks)
-            _, message, about = group[0]
-            self._bury(about, self._codec.encode(message), self._attempts, error)
-        except Exception as error:
-            _back_to(marks)
-            if isinstance(error, SurepipeError) and not isinstance(error, StoreUnavailable):
-                raise
-            if len(group) == 1:
-                self._pause()
-            return False
+            return done + self._failed(entries[done], error, waits=len(group) == 1)
         self._attempts = 1
-        return True
+        return done + len(group)
+
+    def _group(self, entries: Sequence[Entry], done: int) -> list[tuple[object, About]]:
+        """The messages of a turn; none when the first can't be read, and is a dead letter now."""
+        count = 1 if self._has_failed(entries[done]) else self._flow.size
+        group: list[tuple[object, About]] = []
+        for entry in entries[done : done + count]:
+            try:
+                group.append((self._codec.decode(entry[-1]), self._about(entry)))
+            except Undecodable as error:
+                if not group:
+                    self._bury(self._about(entry), entry[-1], 1, error)
+                break
+        return group
+
+    def _failed(self, entry: Entry, error: Exception, *, waits: bool = True) -> int:
+        """An attempt came to nothing: how many messages are done with, 1 after the last attempt. Raises what is
+        no failure of a message."""
+        if isinstance(error, GiveUp):
+            self._bury(self._about(entry), entry[-1], self._attempts, error)
+            self._attempts = 1
+            return 1
+        if isinstance(error, SurepipeError) and not isinstance(error, StoreUnavailable):
+            raise error
+        if waits:
+            self._pause()
+        return 0
+
+    def _about(self, entry: Entry) -> About:
+        _, producer, epoch, seq, _ = entry
+        return About(self._name, epoch, seq, producer)
+
+    def _has_failed(self, entry: Entry) -> bool:
+        return bool(self._flow.trials.known) and self._flow.has_failed(self._about(entry))
+
+    def _marks(self) -> list[tuple[list[Made], int]]:
+        return [(made, len(made)) for made in self._all_made]
 
     def _pause(self) -> None:
         """Wait before the next attempt, longer after each failure."""
@@ -257,6 +328,15 @@ class InputWay:
         for stream, count in self._letters.stored.items():
             self._tallies.add(f"{LETTERS}{stream}", "stored", count)
         self._letters.stored.clear()
+
+
+def _noted(flow: StageFlow, turn: FlowTurn, about: About, error: Exception) -> Exception:
+    """What becomes of a failure now that it is counted."""
+    try:
+        flow.failed(turn, about, error)
+    except GiveUp as last:
+        return last
+    return error
 
 
 def _back_to(marks: Sequence[tuple[list[Made], int]]) -> None:

@@ -2,11 +2,13 @@
 
 The whole suite runs on one interpreter (``make test``); what follows the interpreter most closely runs on all:
 pipes, actors, stores, the simulator and its fixture, the command, but for what is marked ``long``; or what is
-named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own.
+named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own. What failed
+is named once more at the end, where somebody who sees only the last lines looks.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -14,6 +16,7 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
+from typing import cast
 
 ROOT = Path(__file__).parents[1]
 OLDEST = (3, 11)
@@ -31,12 +34,11 @@ def main(tests: Sequence[str] = CORE) -> int:
     """Test on each, one after the other, and name those that failed."""
     others = {version: path for version, path in found().items() if version != sys.version_info[:2]}
     _say(f"surepipe: other Pythons here: {', '.join(map(_named, others)) or 'none'}")
-    failed = [
-        version for version, path in sorted(others.items()) if not _passes(version, path, tests)
-    ]
-    for version in failed:
-        _say(f"surepipe: the core of the tests failed on Python {_named(version)}")
-    return 1 if failed else 0
+    failed = {version: _problems(version, path, tests) for version, path in sorted(others.items())}
+    for version, problems in failed.items():
+        for problem in problems:
+            _say(f"surepipe: on Python {_named(version)}: {problem}")
+    return 1 if any(failed.values()) else 0
 
 
 def found() -> dict[tuple[int, int], Path]:
@@ -72,33 +74,39 @@ def _version(interpreter: Path) -> tuple[int, ...] | None:
     return tuple(map(int, said.groups())) if asked.returncode == 0 and said else None
 
 
-def _passes(version: tuple[int, int], interpreter: Path, tests: Sequence[str]) -> bool:
+def _problems(version: tuple[int, int], interpreter: Path, tests: Sequence[str]) -> list[str]:
     environment = ROOT / f".venv-{_named(version)}"
     python = environment / "bin" / "python"
     _say(f"surepipe: the core of the tests on Python {_named(version)}")
-    ready = _run([str(interpreter), "-m", "venv", str(environment)]) and _run(
-        [
-            *(str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"),
-            *("--no-compile", "--editable", f".[{EXTRAS}]"),
-        ]
-    )
+    if not (_run([str(interpreter), "-m", "venv", str(environment)]) and _installed(python)):
+        return ["its environment could not be made"]
+    cache = environment / ".pytest_cache"
     without_spark = [f"--ignore={path}" for path in NEED_SPARK]
-    return ready and _run(
+    passed = _run(
         [
-            str(python),
-            "-m",
-            "pytest",
-            "-q",
-            "-n",
-            "2",
-            "--dist",
-            "loadgroup",
-            "-m",
-            "not long",
-            *without_spark,
-            *tests,
+            *(str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"),
+            *("-m", "not long", "-o", f"cache_dir={cache}", *without_spark, *tests),
         ]
     )
+    return [] if passed else _failed(cache)
+
+
+def _installed(python: Path) -> bool:
+    """Twice at the most: a registry that does not answer once is nothing of ours."""
+    install = [
+        *(str(python), "-m", "pip", "install", "-qq", "--disable-pip-version-check"),
+        *("--no-compile", "--editable", f".[{EXTRAS}]"),
+    ]
+    return _run(install) or _run(install)
+
+
+def _failed(cache: Path) -> list[str]:
+    """The tests that pytest remembers as failed."""
+    remembered = cache / "v" / "cache" / "lastfailed"
+    if not remembered.exists():
+        return ["the tests ended without a result"]
+    names = cast("dict[str, bool]", json.loads(remembered.read_text("utf-8")))
+    return [f"{name} failed" for name in names]
 
 
 def _run(command: list[str]) -> bool:

@@ -78,8 +78,15 @@ CHAIN = 3
 """So many pipes one behind the other has the longer one of two pipelines."""
 COUNT = schema_of([("n", INTEGER)])
 TWO_COLUMNS = "`index` bigint, payload binary"
-Contest = tuple[int, Callable[[], float]]
-"""How many messages; runs once, and says how many seconds it took."""
+
+
+@dataclass(frozen=True)
+class Contest:
+    """How many messages. ``run`` says how many seconds it took; nobody looks at what ``prepare`` takes before."""
+
+    count: int
+    run: Callable[[], float]
+    prepare: Callable[[], object] = lambda: None
 
 
 @dataclass(frozen=True)
@@ -341,17 +348,20 @@ class Bench:
         self._forget(*(f"{into}{name}" for name in self.streams))
         return took
 
+    def new_orders(self) -> None:
+        """What the next pipeline of a file reads."""
+        self.rounds += 1
+        self._fill_orders(f"orders{self.rounds}", self.sizes.single)
+
     def of_file(self, pipes: int) -> float:
         """A pipeline of a YAML file, to the end of its source, which it trims behind itself."""
-        self.rounds += 1
         plan, out = loads(chain(self.url, pipes, self.rounds)), f"priced{self.rounds}"
-        orders = f"orders{self.rounds}"
-        self._fill_orders(orders, self.sizes.single)
         points = self.folder / f"c{self.rounds}"
         took = timed(lambda: run_plan(plan, self.spark, checkpoint=points, once=True))
         info = self.place.store().info(out)
         assert getattr(info, "next", 0) == self.sizes.single + 1, info
-        self._forget(orders, out, *(f"bench/pipe{self.rounds}-{number}" for number in range(pipes)))
+        between = (f"bench/pipe{self.rounds}-{number}" for number in range(pipes))
+        self._forget(f"orders{self.rounds}", out, *between)
         return took
 
     # Growth.
@@ -418,29 +428,30 @@ def contests_of(bench: Bench) -> dict[str, Contest]:
     """What is compared."""
     all_of, single = bench.sizes.messages, bench.sizes.single
     over = over_messages(unchanged, NEEDED)
-    return {
-        "source to noop, all columns": (all_of, bench.source),
-        "source to noop, index and payload": (all_of, bench.source_payload),
-        "source to noop, pages": (all_of, bench.source_pages),
-        "floor of a Python source to noop, index and payload": (all_of, bench.floor),
-        "client alone, a process per core": (all_of, bench.client_alone),
-        "Spark's range to noop": (all_of, bench.rate),
-        "Spark's rate source to noop": (all_of, bench.rate_stream),
-        "Spark's Parquet table to noop": (all_of, bench.files),
-        "Spark's file source to noop": (all_of, bench.file_stream),
-        "XRANGE of single entries": (single, bench.single_entries),
-        "Redis to Redis, by identity": (all_of, bench.by_identity),
-        "Redis to Redis, by identity, pages": (all_of, lambda: bench.by_identity("pages")),
+    of_all: dict[str, Callable[[], float]] = {
+        "source to noop, all columns": bench.source,
+        "source to noop, index and payload": bench.source_payload,
+        "source to noop, pages": bench.source_pages,
+        "floor of a Python source to noop, index and payload": bench.floor,
+        "client alone, a process per core": bench.client_alone,
+        "Spark's range to noop": bench.rate,
+        "Spark's rate source to noop": bench.rate_stream,
+        "Spark's Parquet table to noop": bench.files,
+        "Spark's file source to noop": bench.file_stream,
+        "Redis to Redis, by identity": bench.by_identity,
+        "Redis to Redis, by identity, pages": lambda: bench.by_identity("pages"),
         "Redis to Redis, by identity, pages, a function between": (
-            all_of,
-            lambda: bench.by_identity("pages", over),
+            lambda: bench.by_identity("pages", over)
         ),
-        "Redis to Redis, foreachBatch of XRANGE and XADD": (single, bench.hand_written),
-        "a file's pipeline, a pipe with a stage: 2 hops": (single, lambda: bench.of_file(1)),
-        f"a file's pipeline, {CHAIN} pipes with a stage each: {CHAIN + 1} hops": (
-            single,
-            lambda: bench.of_file(CHAIN),
+    }
+    chain_of = f"a file's pipeline, {CHAIN} pipes with a stage each: {CHAIN + 1} hops"
+    return {name: Contest(all_of, run) for name, run in of_all.items()} | {
+        "XRANGE of single entries": Contest(single, bench.single_entries),
+        "Redis to Redis, foreachBatch of XRANGE and XADD": Contest(single, bench.hand_written),
+        "a file's pipeline, a pipe with a stage: 2 hops": Contest(
+            single, lambda: bench.of_file(1), bench.new_orders
         ),
+        chain_of: Contest(single, lambda: bench.of_file(CHAIN), bench.new_orders),
     }
 
 
@@ -449,10 +460,10 @@ def growth_of(bench: Bench) -> dict[str, Contest]:
     most = bench.sizes.longest
     few = most // GROWTH
     return {
-        "source, few": (few, lambda: bench.read_one("brief")),
-        "source, many": (most, lambda: bench.read_one("long")),
-        "replay, few": (few, lambda: bench.replayed("brief")),
-        "replay, many": (most, lambda: bench.replayed("long")),
+        "source, few": Contest(few, lambda: bench.read_one("brief")),
+        "source, many": Contest(most, lambda: bench.read_one("long")),
+        "replay, few": Contest(few, lambda: bench.replayed("brief")),
+        "replay, many": Contest(most, lambda: bench.replayed("long")),
     }
 
 
@@ -463,11 +474,12 @@ def rounds_of(contests: Mapping[str, Contest], rounds: int, until: float) -> dic
     for each in range(rounds + 1):
         if each > 1 and time.monotonic() > until:
             break
-        for name, (_, run) in contests.items():
+        for name, contest in contests.items():
             if not each and name.endswith(", many"):
                 continue
+            contest.prepare()
             before = used()
-            seconds = run()
+            seconds = contest.run()
             after = used()
             spent = {kind: after[kind] - before[kind] for kind in KINDS}
             told = ", ".join(f"{kind} {spent[kind]:.2f}" for kind in KINDS)
@@ -484,12 +496,12 @@ def median_of(took: Sequence[Took]) -> float:
 
 def show(contests: Mapping[str, Contest], took: Mapping[str, Sequence[Took]]) -> dict[str, float]:
     """Print, and give, messages a second; beside it the processor seconds that a million of them took."""
-    rates = {name: contests[name][0] / median_of(took[name]) for name in contests}
+    rates = {name: contests[name].count / median_of(took[name]) for name in contests}
     print(
         f"{'M/s':>8}" + "".join(f"{kind:>8}" for kind in KINDS) + "   processor seconds a million"
     )
     for name, rate in rates.items():
-        count = contests[name][0]
+        count = contests[name].count
         spent = [statistics.median(one.used[kind] for one in took[name]) for kind in KINDS]
         each = "".join(f"{seconds / count * 1e6:8.2f}" for seconds in spent)
         print(f"{rate / 1e6:8.2f}{each}   {name} ({count} messages, {len(took[name])} rounds)")
@@ -501,7 +513,7 @@ def show_growth(contests: Mapping[str, Contest], took: Mapping[str, Sequence[Too
     names = list(contests)
     for few, many in zip(names[::2], names[1::2], strict=True):
         more = median_of(took[many]) - median_of(took[few])
-        rate = (contests[many][0] - contests[few][0]) / more
+        rate = (contests[many].count - contests[few].count) / more
         growth = median_of(took[many]) / median_of(took[few]) / GROWTH
         print(
             f"{rate / 1e6:8.2f} M/s  {many}, beyond {few}: without the start; growth {growth:.2f}"

@@ -43,6 +43,7 @@ from surepipe.errors import ConfigurationError, Fenced, MisuseError, StoreReset,
 from surepipe.spark import columns as arrow
 from surepipe.spark.columns import LENGTH, BufferPayloads, Numbers, RecordBatch
 from surepipe.spark.ranges import key_of
+from surepipe.spark.shipping import keep_what_is_loaded
 from surepipe.spark.source_options import PLACE_OPTIONS, SPARKS_OPTIONS, choice, nearest
 from surepipe.spark.stores import ATTEMPTS, OpenStore, StorePlace, claimed, stored_position
 
@@ -591,6 +592,7 @@ class TaskWriter:
 
     def write(self, batches: Iterator[RecordBatch]) -> TaskWritten:
         """Append everything. Raises what ``append_by_identity`` raises, and MisuseError for rows out of order."""
+        keep_what_is_loaded()
         runs = runs_of_pages if self.options.rows == "pages" else runs_of
         for batch in batches:
             for rows in runs(batch):

@@ -55,6 +55,7 @@ from surepipe.spark.columns import (
 )
 from surepipe.spark.following import Follower
 from surepipe.spark.ranges import EntryRange, Task, from_json, tasks_of, to_json
+from surepipe.spark.shipping import keep_what_is_loaded
 from surepipe.spark.sink import BatchWriter, SinkOptions, StreamWriter, check_schema
 from surepipe.spark.source_options import (
     TASK_ROWS_MIN,
@@ -87,6 +88,7 @@ class RangeReader:
         Raises StoreReset for entries that are gone (unless an option says to go on), StoreUnavailable when the
         store stays away, ConfigurationError when it refuses.
         """
+        keep_what_is_loaded()
         store = self.options.place.store()
         for each in ranges:
             yield from self._range(store, each)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -12,8 +13,9 @@ from hypothesis import strategies as st
 
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.spark import pages
-from surepipe.spark.columns import RecordBatch, batch_of_rows, mapped, schema_of
+from surepipe.spark.columns import INTEGER, RecordBatch, batch_of_rows, mapped, schema_of
 from surepipe.spark.pages import MADE, PAGES, SCHEMA, messages_of, over_messages, pages_of
+from surepipe.spark.shipping import keep_what_is_loaded
 from surepipe.spark.sink import NEEDED, SinkOptions, StreamWriter, TaskWritten
 from surepipe.spark.source import STRUCT, SurepipeSource, arrow_schema
 from tests.spark.streams import Streams
@@ -22,6 +24,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 BASE = arrow_schema(STRUCT)
+COUNTED = ("once", "garbage", "twice")
+COLUMNS = ", ".join(f"{name} bigint" for name in COUNTED)
 MESSAGES = schema_of([BASE.field(name) for name in NEEDED])
 NOTHING: Sequence[bytes | None] = [None]
 OUTPUTS = st.lists(st.lists(st.binary(max_size=9), max_size=3), min_size=1, max_size=12)
@@ -223,3 +227,22 @@ def test_spark_reads_all_columns_of_pages(spark: SparkSession, streams: Streams)
     assert bytes(rows[0]["body"][:11]) == b"in-991in-99"
     assert {row["made_of"] for row in rows} == {None}
     assert {(row["producer"], row["seq"] - row["index"]) for row in rows} == {("maker", 0)}
+
+
+def frozen(batches: Iterator[RecordBatch]) -> Iterator[RecordBatch]:
+    """How much a worker no longer looks at for garbage, once told and twice."""
+    keep_what_is_loaded()
+    counts = {"once": gc.get_freeze_count(), "garbage": len(gc.get_objects())}
+    keep_what_is_loaded()
+    counts["twice"] = gc.get_freeze_count()
+    for _ in batches:
+        yield batch_of_rows([counts], schema_of([(name, INTEGER) for name in COUNTED]))
+
+
+def test_what_a_worker_has_loaded_is_no_work_after_each_task(spark: SparkSession) -> None:
+    """spark SP-8: it is put aside once; the process of the user is left as it is."""
+    (row,) = mapped(spark.range(0, 1, 1, 1), frozen, COLUMNS).collect()
+    assert row["once"] == row["twice"] > 10_000 > row["garbage"]
+    here = gc.get_freeze_count()
+    keep_what_is_loaded()
+    assert gc.get_freeze_count() == here

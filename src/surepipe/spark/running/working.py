@@ -27,6 +27,7 @@ from surepipe.pipelines.stages import About
 from surepipe.spark.columns import Batches, RecordBatch
 from surepipe.spark.running.layout import SPARK_NODE, Input, SparkLayout
 from surepipe.spark.running.rows import LETTERS, Made, RowsToWrite, parts_for
+from surepipe.spark.shipping import keep_what_is_loaded
 from surepipe.spark.sink import PAGE_NEEDED, PageRow, page_rows
 from surepipe.storage.letters import DeadLetterStream
 
@@ -42,6 +43,7 @@ def stages_of(layout: SparkLayout) -> Callable[[Batches], Batches]:
 
     def work(batches: Batches) -> Batches:
         worker = TaskStages(layout)
+        keep_what_is_loaded()
         for batch in batches:
             worker.take(batch)
             yield worker.rows.take()

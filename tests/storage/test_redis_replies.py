@@ -54,8 +54,11 @@ def writes(bench: RedisBench) -> list[Callable[[], object]]:
     ]
 
 
-def test_no_memory_is_told_and_nothing_is_stored(own_bench: RedisBench) -> None:
-    """OOM: with maxmemory and noeviction. It passes, so it is Unavailable; then everything works."""
+def test_no_memory_is_told_and_nothing_is_stored(
+    own_bench: RedisBench, caplog: pytest.LogCaptureFixture
+) -> None:
+    """OOM: with maxmemory and noeviction. It passes, so it is Unavailable; then everything works. The log has the
+    reason once: who waits for a pipe that has no room reads nothing of a store's answers (F30)."""
     make(own_bench)
     put(own_bench, 1, "kept")
     own_bench.redis("CONFIG", "SET", "maxmemory", "1")
@@ -64,6 +67,7 @@ def test_no_memory_is_told_and_nothing_is_stored(own_bench: RedisBench) -> None:
             outcome = write()
             assert isinstance(outcome, Unavailable)
             assert "maxmemory" in outcome.detail
+    assert len([said for said in caplog.messages if "(OOM)" in said]) == 1
     assert read_payloads(own_bench) == texts("kept")
     own_bench.redis("CONFIG", "SET", "maxmemory", "0")
     assert put(own_bench, 2, "more") == Stored(2, 1, 2)

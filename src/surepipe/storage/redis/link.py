@@ -65,6 +65,9 @@ _PASSING: Final[dict[str, str]] = {
     "MAXCLIENTS": "the server has as many clients as maxclients allows: raise it, or close other clients",
 }
 
+# Of these, what a cluster or a change of roles brings about by itself: nobody has to do anything.
+_ROUTINE: Final = frozenset({"MOVED", "ASK", "TRYAGAIN", "UNBLOCKED"})
+
 # What stays as it is until somebody acts.
 _LASTING: Final[dict[str, str]] = {
     "NOAUTH": "the server refused the user name or the password: give both in the URL,"
@@ -94,6 +97,11 @@ DISCARDING: Final = frozenset(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RefusedForNow(Unavailable):
+    """The server answered, and takes nothing for now. Somebody may have to act, so it is for the log, too."""
+
+
 def code_of(error: Exception) -> str:
     """The code word of a server's error; "LOST" for a connection that broke or answered too late."""
     for kind, code in _CLASSES:
@@ -113,7 +121,8 @@ def meaning_of(error: Exception, where: str) -> Unavailable | Failed:
     """The outcome of a call that met this error. ``where`` names the server."""
     code = code_of(error)
     if code in _PASSING:
-        return Unavailable(f"Redis at {where}: {_PASSING[code]} ({code})")
+        kind = Unavailable if code in _ROUTINE else RefusedForNow
+        return kind(f"Redis at {where}: {_PASSING[code]} ({code})")
     if code in _LASTING:
         return Failed(f"Redis at {where}: {_LASTING[code]} ({error})")
     if code == "ERR":

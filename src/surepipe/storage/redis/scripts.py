@@ -14,8 +14,16 @@ from importlib import resources
 
 from surepipe.core.store_requests import Failed, Level, Unavailable
 from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.storage.complaints import Complaints
 from surepipe.storage.redis.keys import LAYOUT_VERSION, type_of
-from surepipe.storage.redis.link import Command, RedisLink, Reply, code_of, meaning_of
+from surepipe.storage.redis.link import (
+    Command,
+    RedisLink,
+    RefusedForNow,
+    Reply,
+    code_of,
+    meaning_of,
+)
 from surepipe.storage.redis.probe import Durability, RedisFacts, probe
 from surepipe.storage.redis.values import Argument, Replies, damaged, list_of, text_of
 
@@ -82,7 +90,8 @@ for no right to write the keys that the script names, so a user may be let read 
 
 
 class Caller:
-    """Runs scripts: loads those that the server does not know, refuses a server that would lose messages."""
+    """Runs scripts: loads those that the server does not know, refuses a server that would lose messages, and logs
+    now and then why a server takes nothing."""
 
     def __init__(
         self,
@@ -107,6 +116,7 @@ class Caller:
         self._monotonic = monotonic
         self._probe_at = 0.0
         self._seen: dict[tuple[str, ...], int] = {}
+        self._complaints = Complaints()
         self._reads_apart = True
         """Scripts that only read are called as such, where the server has that and lets this user."""
 
@@ -184,6 +194,8 @@ class Caller:
         if found.refusal:
             return Failed(found.refusal)
         reply = self._evaluate(script(name), tag, keys, [LAYOUT_VERSION, *arguments])
+        if isinstance(reply, RefusedForNow):
+            self._complaints.hear(reply.detail)
         if isinstance(reply, Unavailable | Failed):
             return reply
         match reply[0]:
@@ -249,13 +261,13 @@ class Caller:
                 )
         return None
 
-    def _replicated(self, replies: Sequence[Reply]) -> Unavailable | None:
+    def _replicated(self, replies: Sequence[Reply]) -> RefusedForNow | None:
         if len(replies) < 2:
             return None
         heard = replies[1]
         if isinstance(heard, int) and heard >= self.replicas:
             return None
-        return Unavailable(
+        return RefusedForNow(
             f"stored, but only {heard!r} of {self.replicas} replicas said in time that they have it"
         )
 

@@ -9,7 +9,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -35,6 +35,11 @@ _calls = 0
 
 
 # The functions of the plans.
+
+
+def given() -> Iterator[dict[str, int]]:
+    """The messages of a source that is a function."""
+    return ({"n": n, "k": n % 3} for n in range(MESSAGES))
 
 
 def some(message: dict[str, int]) -> bool:

@@ -218,6 +218,39 @@ def test_a_letter_that_was_sent_again_is_no_repeat_of_what_came_through(here: Pa
             }
 
 
+FROM_A_FUNCTION = f"""\
+version: 1
+name: shop
+stores: {{main: {{kind: sqlite, path: main.db, durability: process}}}}
+sources: {{s0: {{kind: python, call: "{shapes.__name__}:given", repeatable: false}}}}
+pipes: {{intake: {{from: s0, journal: main, state: main, boundary: committed}}}}
+stages: {{slow: {{from: intake, call: "{shapes.__name__}:dying"}}}}
+sinks: {{out0: {{from: slow, kind: jsonl, path: out0.jsonl}}}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("repeatable", "kills", "standing"),
+    [
+        ("false", (), Standing.HELD),
+        ("false", (20,), Standing.UNJUDGED),
+        ("true", (20,), Standing.HELD),
+    ],
+)
+def test_what_a_source_gave_to_a_killed_process_is_held_only_if_it_can_be_read_again(
+    repeatable: str, kills: tuple[int, ...], standing: Standing, here: Path
+) -> None:
+    """Its position counts what was accepted. That as many were accepted as were accepted shows nothing of the rows
+    that the process had taken, and had with it when it was killed."""
+    text = FROM_A_FUNCTION.replace("repeatable: false", f"repeatable: {repeatable}")
+    shape = shapes.Shape(text, kills)
+    rows, told = shapes.rows_of(shapes.ran(shape, here)), here / "told.jsonl"
+    for judge in (shapes.by_rows, shapes.in_bulk):
+        said = shapes.standings(judge(rows, shape.plan, told)[1])
+        assert said["into intake", "no-loss"] is standing
+        assert said["into out0", "no-loss"] is Standing.HELD
+
+
 def _around(row: Row, seq: int) -> list[Row]:
     """A row without one of its messages."""
     parts = ((row.seq, seq - 1), (seq + 1, row.last))

@@ -35,6 +35,7 @@ from surepipe.pipelines.models.sources import (
     RedisStreamSource,
     SourceBase,
     StreamSource,
+    replays,
 )
 from surepipe.pipelines.models.stages import (
     AnySink,
@@ -245,17 +246,10 @@ class _Accounting:
                 found.append(feeder)
         return list({source.name: source for source in found}.values())
 
-    def _of_source(  # noqa: PLR0911 - one line for each reason why it can't be counted
-        self, source: AnySource, part: Node
-    ) -> _Amount:
+    def _of_source(self, source: AnySource, part: Node) -> _Amount:
         assert isinstance(part, PipePart), "every way from a source has a pipe in it"
-        began = self._began.get(source.name)
-        if began is None:
-            return _Amount(why=f"no trace tells where source {source.name} began")
-        if began:
-            return _Amount(
-                why=f"source {source.name} had given {began} rows before the trace began, which don't show in it"
-            )
+        if why := self._why_unknown(source):
+            return _Amount(why=why)
         try:
             rows, at = _rows_of(source), self._position(source, part)
             moved = _rows_moved_away(source)
@@ -289,6 +283,21 @@ class _Accounting:
             if_other = f"source {source.name} is followed, keeps no position, and may go on in another file"
         is_exact = at is not None or not self._has_crashed()
         return _Amount(count + extra, is_exact=is_exact, if_other=if_other)
+
+    def _why_unknown(self, source: AnySource) -> str:
+        """Why nobody can know how many rows a source gave, wherever it stands now."""
+        began = self._began.get(source.name)
+        if began is None:
+            return f"no trace tells where source {source.name} began"
+        if began:
+            return f"source {source.name} had given {began} rows before the trace began, which don't show in it"
+        if self._has_crashed() and not replays(source):
+            # Its position moves with what is accepted, so it says as many whatever was lost before.
+            return (
+                f"source {source.name} can't be read again: what it had given to a process that was killed, and "
+                "was not accepted then, is known to nobody"
+            )
+        return ""
 
     def _position(self, source: AnySource, pipe: PipePart) -> int | None:
         """How many rows the stored position is behind; None where none is stored."""

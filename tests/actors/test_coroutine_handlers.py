@@ -6,6 +6,9 @@ import asyncio
 import contextlib
 import functools
 import itertools
+import selectors
+import socket
+import sys
 import threading
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Generator
@@ -717,3 +720,26 @@ def test_a_coroutine_that_is_awaited_for_a_thread_may_not_wait_for_its_own_pipe(
     asyncio.run(body())
     assert len(said) == 1
     assert "inside the handler of pipe orders" in said[0]
+
+
+if sys.platform == "linux":
+    from surepipe.actors.consuming.coroutines import SELECT_MAX, PromptSelector
+
+    class FarSelector(PromptSelector):
+        """One of a process that has many files open."""
+
+        def fileno(self) -> int:
+            return SELECT_MAX
+
+    @pytest.mark.parametrize("kind", [PromptSelector, FarSelector])
+    def test_the_loop_of_coroutines_hears_of_sockets_in_short_waits_and_in_long_ones(
+        kind: type[PromptSelector],
+    ) -> None:
+        """A pair of sockets, of which nothing is to be read, and then something."""
+        here, there = socket.socketpair()
+        with kind() as waits, here, there:
+            key = waits.register(here, selectors.EVENT_READ)
+            assert [waits.select(wait) for wait in (0, 0.0005, 0.002)] == [[], [], []]
+            there.send(b"x")
+            told = [(key, selectors.EVENT_READ)]
+            assert [waits.select(wait) for wait in (0, 0.0005, 60, None)] == [told] * 4

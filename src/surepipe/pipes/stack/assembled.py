@@ -434,6 +434,7 @@ class _SenderPort(_LayerPort):
         super().__init__(stack, layer)
         self.sender = stack
         self.carrier_confirms = any(option.confirms for option in stack.options[layer + 1 :])
+        self.over_stream = isinstance(stack.options[-1], Stream)
 
     @property
     def life(self) -> int:
@@ -451,7 +452,9 @@ class _SenderPort(_LayerPort):
         if self.is_innermost:
             self.stack.effects.append(Transmit(frame))
             return True
-        return self.sender.layers[self.layer + 1].send([codec.encode(frame)]) == 1
+        # What goes into a store is read from there: nobody would ask for the frame itself.
+        encode = codec.encode if self.over_stream else codec.encoded
+        return self.sender.layers[self.layer + 1].send([encode(frame)]) == 1
 
     def confirmed(self, first: int, last: int) -> None:
         if self.layer == 0:
@@ -906,7 +909,10 @@ class ReceiverStack(Stack):
             if self.take_confirm is not None and self.take_confirm(payload):
                 self.layers[layer + 1].settled(epoch, seq, seq)
                 continue
-            frame = self._known(codec.decoded(payload))
+            decoded = codec.decoded(payload)
+            if self.asserts:
+                assert decoded == codec.decode(payload), f"{decoded} is not what its bytes say"
+            frame = self._known(decoded)
             if frame is None:
                 self.layers[layer + 1].not_for_us(epoch, seq)
             elif frame.layer != layer or not isinstance(frame, Numbered | Data):

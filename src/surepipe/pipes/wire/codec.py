@@ -21,7 +21,7 @@ from typing import Literal, cast
 from zlib import crc32
 
 from surepipe.core.effects import Ranges
-from surepipe.core.payloads import Payloads
+from surepipe.core.payloads import Payloads, sized
 from surepipe.errors import MisuseError
 from surepipe.pipes.wire.frames import (
     MAX_NUMBER,
@@ -110,15 +110,31 @@ def encode(frame: Frame) -> bytes:
         )
     try:
         kind, parts = _fields(frame)
-        length = _HEAD.size + sum(map(len, parts)) + _CHECKSUM.size
+        fields = b"".join(parts)
+        length = _HEAD.size + len(fields) + _CHECKSUM.size
         head = _HEAD.pack(_MAGIC, VERSION, kind, length, frame.layer, frame.pipe)
     except struct.error as error:
         raise MisuseError(
             f"encoding a {type(frame).__name__} frame of layer {frame.layer}: a field does not fit "
             f"({error})"
         ) from None
-    body = b"".join((head, *parts))
-    return body + _CHECKSUM.pack(crc32(body))
+    return b"".join((head, fields, _CHECKSUM.pack(crc32(fields, crc32(head)))))
+
+
+class EncodedFrame(bytes):
+    """The bytes of a frame that is still at hand, so who gets them in the same process need not decode them.
+
+    It is a message of the layer below, and keeps the frame's payloads alive while that layer keeps it.
+    """
+
+    frame: Frame
+
+
+def encoded(frame: Frame) -> EncodedFrame:
+    """As ``encode``, with the frame. Only for a frame that nobody changes any more."""
+    made = EncodedFrame(encode(frame))
+    made.frame = frame
+    return made
 
 
 def decode(data: bytes) -> Frame | NotAFrame:
@@ -136,6 +152,8 @@ def decode(data: bytes) -> Frame | NotAFrame:
 
 def decoded(frame: object) -> object:
     """What arrived, whichever way a route passes it: the frame of bytes, anything else as it is."""
+    if type(frame) is EncodedFrame:
+        return frame.frame
     if isinstance(frame, bytes | bytearray | memoryview):
         return decode(bytes(cast("bytes", frame)))
     return frame
@@ -216,9 +234,12 @@ def _fields(frame: Frame) -> tuple[int, Sequence[bytes]]:  # noqa: PLR0911 - one
 
 
 def _run(payloads: Sequence[bytes]) -> Sequence[bytes]:
-    count = len(payloads)
-    lengths = struct.pack(f">{count + 1}I", count, *map(len, payloads))
-    return (lengths, *payloads)
+    count, run = len(payloads), sized(payloads)
+    if run.is_uniform:
+        lengths = _COUNT.pack(count) + _COUNT.pack(run.longest) * count
+    else:
+        lengths = struct.pack(f">{count + 1}I", count, *map(len, run))
+    return (lengths, *run)
 
 
 def _text(text: str) -> Sequence[bytes]:

@@ -14,6 +14,7 @@ class Living:
 
     def __init__(self, paths: Iterable[str]) -> None:
         self._functions: dict[str, list[FunctionType]] = {path: [] for path in paths}
+        gc.unfreeze()  # what was put aside when all was loaded is no object to it otherwise
         for thing in gc.get_objects():
             if isinstance(thing, FunctionType):
                 self._functions.get(thing.__code__.co_filename, []).append(thing)

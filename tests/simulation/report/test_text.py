@@ -8,6 +8,7 @@ import pytest
 
 from surepipe.simulation.report import text_report
 from surepipe.simulation.report.text import STEPS_MAX, WIDTH
+from surepipe.simulation.report.words import brief, brief_apart
 from tests.simulation.report.test_story import about, long_run
 from tools.counterexample_cases import CASES, lost_backlog
 
@@ -50,10 +51,10 @@ def test_every_report_is_narrow_short_and_says_what_matters(name: str) -> None:
     assert lines[-1] == f"Replay: {found.replay}"
 
 
-def test_a_covered_fault_is_called_a_defect() -> None:
+def test_a_covered_fault_is_said_not_to_be_allowed() -> None:
     """The same run, under a guarantee that covers the crash."""
     text = " ".join(text_report(replace(lost_backlog(), covered=True)).split())
-    assert "It covers what happened here (sender crash, memory lost): this is a defect." in text
+    assert "It covers what happened here (sender crash, memory lost): this must not happen." in text
 
 
 def test_a_run_without_faults_and_neighbours_says_so() -> None:
@@ -61,7 +62,7 @@ def test_a_run_without_faults_and_neighbours_says_so() -> None:
     found = lost_backlog()
     bare = replace(found.result, script=replace(found.result.script, decisions=()))
     text = text_report(replace(found, result=bare, nearest=None, without="", advice="", replay=""))
-    assert "No fault was needed: this is a defect." in text
+    assert "No fault was needed: this must not happen." in text
     assert "Holds without" not in text
     assert "suggests" not in text
 
@@ -75,3 +76,12 @@ def test_a_long_run_keeps_to_fifteen_steps() -> None:
     assert len(lines) <= STEPS_MAX + 12
     assert "#150 is lost on the way" in text
     assert max(map(len, lines)) <= WIDTH
+
+
+def test_two_long_answers_are_cut_where_they_differ() -> None:
+    """simulation X-34: what is equal in both says nothing; short ones and early differences stay as they are."""
+    same = "{'id': 6, 'customer': 'c1', 'quantity': 3, 'price': 60, 'note': 'by the door', 'sum': "
+    now, then = brief_apart(f"{same}15}}", f"{same}18}}")
+    assert (now, then) == ("... the door', 'sum': 15}", "... the door', 'sum': 18}")
+    assert brief_apart("{'sum': 15}", "None") == ("{'sum': 15}", "None")
+    assert brief_apart(f"1{same}", f"2{same}") == (brief(f"1{same}"), brief(f"2{same}"))

@@ -148,7 +148,7 @@ def coverage(found: Counterexample) -> str:
     """Whether the guarantee speaks of these faults."""
     used = faults_used(found)
     if not used:
-        return "No fault was needed: this is a defect."
+        return "No fault was needed: this must not happen."
     if found.covered:
-        return f"It covers what happened here ({listing(used)}): this is a defect."
+        return f"It covers what happened here ({listing(used)}): this must not happen."
     return f"It does not cover what happened here: {listing(used)}."

@@ -12,6 +12,7 @@ from surepipe.simulation.report.words import (
     EFFECT_LOST,
     IDEMPOTENCY_KEY,
     brief,
+    brief_apart,
     fact,
     facts,
     fault_in,
@@ -181,21 +182,17 @@ class Stages:
         self.is_open = True
         who, usual = self._who(stage), self._usual.get(stage, answer)
         if before != answer:
+            now, then = brief_apart(answer, before)
             self._odd.append(
-                (
-                    row.step,
-                    f"{who} gives {brief(answer)} for {self.name}, and gave {brief(before)} before.",
-                )
+                (row.step, f"{who} gives {now} for {self.name}, and gave {then} before.")
             )
-            return f"{stage} gave {brief(before)} for {self.name} before"
+            return f"{stage} gave {then} for {self.name} before"
         if usual != answer:
+            now, then = brief_apart(answer, usual)
             self._odd.append(
-                (
-                    row.step,
-                    f"{who} gives {brief(answer)} for {self.name}; without faults {brief(usual)}.",
-                )
+                (row.step, f"{who} gives {now} for {self.name}; without faults {then}.")
             )
-            return f"without faults {stage} gives {brief(usual)} for {self.name}"
+            return f"without faults {stage} gives {then} for {self.name}"
         if times:
             self._again.append((row.step, f"{who} is called again for {self.name}."))
             return f"{stage} is done with {self.name} again"

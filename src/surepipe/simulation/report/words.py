@@ -99,9 +99,22 @@ def place_of(row: Row) -> str:
     return "store" if row.kind == Kind.FAULT and row.node in ("stream", "index") else row.node
 
 
+_LONG, _BEFORE = 60, 20
+
+
 def brief(text: str) -> str:
     """The beginning of what is long."""
-    return text if len(text) <= 60 else f"{text[:57]}..."
+    return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
+
+
+def brief_apart(one: str, other: str) -> tuple[str, str]:
+    """Two texts that are not equal, each brief, so that one sees where they differ."""
+    pairs = zip(one, other, strict=False)
+    differ = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
+    if differ < _LONG - _BEFORE:
+        return brief(one), brief(other)
+    first = differ - _BEFORE
+    return f"...{brief(one[first:])}", f"...{brief(other[first:])}"
 
 
 def node_words(node: str) -> str:

@@ -251,6 +251,35 @@ def test_what_a_source_gave_to_a_killed_process_is_held_only_if_it_can_be_read_a
         assert said["into out0", "no-loss"] is Standing.HELD
 
 
+WITH_LETTERS = f"""\
+version: 1
+name: shop
+stores: {{main: {{kind: sqlite, path: main.db, durability: process}}}}
+sources: {{s0: {{kind: jsonl, path: in0.jsonl}}}}
+pipes: {{intake: {{from: s0, journal: main, state: main, boundary: committed}}}}
+stages:
+  fussy: {{from: intake, map: "{shapes.__name__}:fussy", retries: 1, retry_min_s: 0.01, dead_letter: main/dead}}
+  slow: {{from: fussy, call: "{shapes.__name__}:dying"}}
+sinks: {{out0: {{from: slow, kind: jsonl, path: out0.jsonl}}}}
+"""
+
+
+def test_a_pipe_with_dead_letters_is_held_to_all_that_check_promises_through_a_kill(
+    here: Path,
+) -> None:
+    """A letter is the end of its message, so what survives rests on the store of the letters. One kill beside one
+    letter: nothing that is promised goes unsaid, and a message that is neither settled nor a letter is missed."""
+    shape = shapes.Shape(WITH_LETTERS, (20,))
+    rows, told = shapes.rows_of(shapes.ran(shape, here)), here / "told.jsonl"
+    lost = shapes.renumbered(shapes.settled_removed(rows, random.Random(1)) or [])
+    for judge in (shapes.by_rows, shapes.in_bulk):
+        said = shapes.standings(judge(rows, shape.plan, told)[1])
+        promised = {promise for part, promise in said if part == "shop/intake"}
+        assert {"no-loss", "no-duplicate", "gap-free", "monotonic"} <= promised
+        assert {*said.values()} == {Standing.HELD}
+        assert not held(judge(lost, shape.plan, told)[1])
+
+
 def _around(row: Row, seq: int) -> list[Row]:
     """A row without one of its messages."""
     parts = ((row.seq, seq - 1), (seq + 1, row.last))

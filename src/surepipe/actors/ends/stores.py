@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import logging
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
 from typing import Protocol, TypeAlias, cast, runtime_checkable
@@ -276,6 +276,16 @@ class _Described(Protocol):
     name: str
 
 
+@runtime_checkable
+class KeepsLetters(Protocol):
+    """A callable for letters that says where it stores them. Of another one nobody knows what survives."""
+
+    @property
+    def stores(self) -> Sequence[Store]:
+        """Each store that a letter may go to; at least one."""
+        ...
+
+
 class _WithLevel(Protocol):
     @property
     def level(self) -> Level: ...
@@ -350,6 +360,10 @@ def _described_letters(letters: Letters | None) -> hops.DeclaredStore | None:
         return None
     if isinstance(letters, DeadLetterStream):
         return described(letters.store)
+    asked: object = letters
+    if isinstance(asked, KeepsLetters):
+        places = [described(store, may_be_away=True) for store in asked.stores]
+        return min(places, key=lambda place: place.level)
     return _LETTERS if callable(letters) else described(letters)
 
 

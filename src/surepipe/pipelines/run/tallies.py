@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from surepipe.actors.consuming.consumer import GiveUp
 from surepipe.core.effects import Letter
+from surepipe.core.store_requests import Store
 from surepipe.errors import StoreUnavailable
 from surepipe.pipelines.models.stages import Trying
 from surepipe.storage.letters import DeadLetterStream
@@ -115,6 +116,11 @@ class LetterBox:
         self.stored: Counter[str] = Counter()
         self.last: deque[tuple[str, Letter]] = deque(maxlen=5)
         """For those who look, without the payload."""
+
+    @property
+    def stores(self) -> list[Store]:
+        """Where letters may go: what a pipe promises rests on the weakest of them."""
+        return [stream.store for stream in self._streams.values()]
 
     def __call__(self, letter: Letter) -> None:
         """Store a letter. Raises what a ``DeadLetterStream`` raises."""

@@ -20,7 +20,16 @@ from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import Context
 from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
-from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, write_lines
+from tests.pipelines.run.kit import (
+    DONE_S,
+    Bench,
+    finish,
+    plan_of,
+    read_lines,
+    run,
+    until,
+    write_lines,
+)
 
 pytestmark = pytest.mark.usefixtures("folder")
 LINES = "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
@@ -443,7 +452,7 @@ def double(order: dict[str, int]) -> Iterator[dict[str, int]]:
 
 @pytest.mark.parametrize("boundary", ["committed", "processed"])
 def test_pipes_hand_over_to_pipes(boundary: str) -> None:
-    """In a transaction through a stream beside the state; else when the next pipe has accepted."""
+    """In a transaction through a stream beside the state; else when the next pipe has stored it."""
     write_lines("in.jsonl", [{"n": n} for n in range(1, 41)])
     plan = plan_of(LINES + CHAIN.replace("BOUNDARY", boundary))
     run(plan, double=double)
@@ -451,6 +460,46 @@ def test_pipes_hand_over_to_pipes(boundary: str) -> None:
     expected = [sign * n for n in range(1, 41) for sign in (1, -1)]
     assert [order["n"] for order in read_lines("second.jsonl")] == expected
     assert Path("third.csv").read_text().split() == ["n", *map(str, expected)]
+
+
+@pytest.mark.parametrize(
+    ("kept", "more"), [("", ""), ("", ", lanes: 2, key: n"), (", journal: main", "")]
+)
+def test_what_the_next_pipe_does_not_store_is_settled_when_it_is_confirmed(
+    kept: str, more: str
+) -> None:
+    """Boundary processed. The second pipe's stage hangs: without a journal there, a kill now would take what it
+    has with it, so the first must still have that in its own (pipes G-7). With one, all is settled at once."""
+    write_lines("in.jsonl", [{"n": n} for n in range(5)])
+    text = (
+        f"{LINES}pipes:\n  first: {{from: lines, journal: main, state: main, boundary: processed{more}}}\n"
+        f"  second: {{from: first, boundary: processed{kept}}}\n"
+        f'stages: {{last: {{from: second, map: "test:wait"}}}}\n{OUT}'
+    )
+    plan, hanging, goes_on = plan_of(text), threading.Event(), threading.Event()
+
+    def wait(order: dict[str, int]) -> dict[str, int]:
+        hanging.set()
+        assert goes_on.wait(DONE_S)
+        return order
+
+    bench = Bench(plan, wait=wait)
+    engine = PlanEngine(plan, "main", bench, once=True)
+    engine.start()
+    try:
+        assert hanging.wait(DONE_S)
+        if kept:
+            until(engine, lambda: engine.counters()["first"]["settled"] == 5)
+        else:
+            engine.wait(0.05)
+            assert engine.counters()["first"].get("settled", 0) == 0
+        goes_on.set()
+        finish(engine, bench)
+    finally:
+        goes_on.set()
+        engine.close(5.0)
+    assert engine.counters()["first"]["settled"] == 5
+    assert sorted(order["n"] for order in read_lines("out.jsonl")) == list(range(5))
 
 
 def test_two_pipes_may_feed_one_file_and_each_keeps_its_order() -> None:

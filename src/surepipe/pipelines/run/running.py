@@ -24,6 +24,7 @@ from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
 from surepipe.observe.status import BookSeen, PathSeen
 from surepipe.pipelines.assembly import Environment, Finite, Sink, Source
 from surepipe.pipelines.engine_limits import actor_refusals, homes_before
+from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import (
     AnySource,
@@ -45,7 +46,7 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.books import BookPipe
 from surepipe.pipelines.run.feeding import Feed, FeedTarget
 from surepipe.pipelines.run.file_log import FileLog
-from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
+from surepipe.pipelines.run.flow import FlowTurn, Forward, StageFlow, Step
 from surepipe.pipelines.run.looping import FlowLoop
 from surepipe.pipelines.run.parties import PartiesHere
 from surepipe.pipelines.run.pipes import (
@@ -60,10 +61,17 @@ from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.run.tallies import LetterBox, Tallies
 from surepipe.pipelines.run.unfinished import Unfinished, unfinished
 from surepipe.pipelines.run.ways import Shape, Ways
-from surepipe.pipelines.run.writers import IntoStream, SharedSink, StoreCursor, passed_in
+from surepipe.pipelines.run.writers import (
+    IntoStream,
+    PassedOn,
+    SharedSink,
+    StoreCursor,
+    passed_in,
+)
 from surepipe.pipelines.sinks.files import LineFile
 from surepipe.pipelines.sources.streams import StreamRows
 from surepipe.pipelines.stages import About
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Manual
 from surepipe.storage.letters import DeadLetterStream
 
@@ -246,9 +254,9 @@ class PlanEngine:
     # Flows.
 
     def _flow_of(self, pipe: PipePart) -> StageFlow:
-        forward = (
-            self._into_outbox(pipe) if self._shape.is_committed(pipe.name) else self._into_pipe
-        )
+        forward: Forward = self._into_pipe if pipe.book is None else self._out_of_book
+        if self._shape.is_committed(pipe.name):
+            forward = self._into_outbox(pipe)
         return StageFlow(
             self.plan,
             pipe.name,
@@ -261,7 +269,8 @@ class PlanEngine:
         )
 
     def _into_pipe(self, following: PipePart, taken_from: str) -> Step:
-        """Settled when the next pipe has accepted it: stored, where that has a journal."""
+        """Settled when the next pipe has stored it in its journal, or, where it has none, when it is confirmed:
+        see ``_passed_on``."""
         del taken_from
 
         def hand_over(message: object, about: About, turn: FlowTurn) -> None:
@@ -269,6 +278,32 @@ class PlanEngine:
             sending(self.faces[following.name]).send(message)
 
         return hand_over
+
+    def _out_of_book(self, following: PipePart, taken_from: str) -> Step:
+        """The same of a book, whose messages are settled one by one."""
+        hand_over = self._into_pipe(following, taken_from)
+
+        def hand_over_and_wait(message: object, about: About, turn: FlowTurn) -> None:
+            hand_over(message, about, turn)
+            for part in self._confirming((following,)):
+                part.seal(None)
+
+        return hand_over_and_wait
+
+    def _passed_on(self, pipe: PipePart) -> list[PassedOn]:
+        """The pipes behind this one of which it must wait for the confirm, to have its messages settled."""
+        if pipe.settled is not Boundary.PROCESSED:
+            return []
+        return self._confirming(self.plan.reach(pipe.name))
+
+    def _confirming(self, parts: Sequence[Node]) -> list[PassedOn]:
+        pipes = [part for part in parts if isinstance(part, PipePart) and part.journal is None]
+        faces = [sending(self.faces[pipe.name]) for pipe in pipes]
+        return [
+            PassedOn(face.sender.intake)
+            for face in faces
+            if not isinstance(face, BookPipe) and face.sender.confirms
+        ]
 
     def _into_outbox(self, pipe: PipePart) -> Callable[[PipePart, str], Step]:
         """In the transaction of the first pipe: into the next one's stream, or beside the state, to be fed on."""
@@ -310,7 +345,12 @@ class PlanEngine:
         shared = [one for name, one in self._sinks.items() if name in reached]
         writers = [box.writer for (first, _), box in self._outboxes.items() if first == pipe.name]
         loop = FlowLoop(
-            pipe_name(self.plan, pipe), flow, shared, writers, self._environment, self._trace
+            pipe_name(self.plan, pipe),
+            flow,
+            shared,
+            [*writers, *self._passed_on(pipe)],
+            self._environment,
+            self._trace,
         )
         self._loops[pipe.name] = loop
         handling(self.faces[pipe.name]).receive_by(loop.make, awaits=flow.awaits)

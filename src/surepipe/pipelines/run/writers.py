@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from surepipe.actors.codecs import Codec
+from surepipe.actors.ends.intake import SenderEntry
 from surepipe.actors.runtime import CallerSignal
 from surepipe.core.effects import SaveState, WriteFailed, WriteFenced, WriteStored
 from surepipe.core.store_requests import (
@@ -251,6 +252,39 @@ class IntoStream:
     def close(self) -> None:
         """The store is not ours to close."""
         self._count()
+
+
+class PassedOn:
+    """What a pipe was given that stores nothing of it: sealed once that pipe has it confirmed.
+
+    1. A message is passed on, and the next pipe has it in memory. 2. The pipe before settles it, and its journal
+    forgets it. 3. The process is killed, and nobody has it. So the pipe before waits between the first two.
+    """
+
+    def __init__(self, intake: SenderEntry) -> None:
+        self._intake = intake
+
+    def begin(self, transaction: Transaction | None) -> None:
+        """Nothing: what was passed on can't be taken back."""
+
+    def mark(self) -> int:
+        """See ``begin``."""
+        return 0
+
+    def back_to(self, mark: int) -> None:
+        """See ``begin``."""
+
+    def put(self, message: object, about: About, transaction: Transaction | None) -> None:
+        """Nothing: the flow passes messages on by itself."""
+
+    def seal(self, transaction: Transaction | None) -> None:
+        """Wait as the runtime waits. Raises what ``SendingFace.flush`` raises; the messages are passed on again
+        then."""
+        del transaction
+        self._intake.wait_for(self._intake.mark(), None)
+
+    def close(self) -> None:
+        """The pipe is not ours to close."""
 
 
 def _as_error(stream: str, outcome: object) -> Exception:

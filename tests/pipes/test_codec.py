@@ -14,7 +14,16 @@ from hypothesis import strategies as st
 
 from benchmarks.fuzz_codec import fuzz
 from surepipe.errors import MisuseError
-from surepipe.pipes.wire.codec import RANGES_MAX, VERSION, NotAFrame, decode, encode, pipe_of
+from surepipe.pipes.wire.codec import (
+    RANGES_MAX,
+    VERSION,
+    NotAFrame,
+    decode,
+    decoded,
+    encode,
+    encoded,
+    pipe_of,
+)
 from surepipe.pipes.wire.frames import (
     MAX_NUMBER,
     Confirm,
@@ -67,6 +76,15 @@ def test_the_pipe_of_a_frame_is_seen_without_decoding_it(frame: Frame) -> None:
         assert pipe_of(form) == frame.pipe
     for stranger in (b"", data[:17], b"XX" + data[2:], "text", None):
         assert pipe_of(stranger) is None
+
+
+@given(frames)
+def test_a_frame_that_is_at_hand_is_not_decoded_again(frame: Frame) -> None:
+    """Its bytes are those of any other, and who has only these decodes them."""
+    both = encoded(frame)
+    assert both == encode(frame)
+    assert decoded(both) is frame
+    assert decoded(bytes(bytearray(both))) == frame
 
 
 @given(st.lists(st.binary(max_size=9), min_size=1), st.sampled_from((list, tuple)))

@@ -59,20 +59,29 @@ SIZES = {
 }
 
 
+IN_STACK_BYTES = 256 * 1024
+"""``frame_max_bytes`` above other layers: such a frame is a message of the next layer, whose window has 8 MiB."""
+
+
 def with_long_runs(layers: Sequence[LayerOptions]) -> tuple[LayerOptions, ...]:
-    """The same layers with the sizes above, where nobody has given any of them.
+    """The same layers, of which the outermost has the sizes above, where nobody has given any.
 
-    Only for a single layer: in a stack the frames of one are messages of the next, which are bounded in bytes.
+    In a stack the frames of one layer are messages of the next, so the inner layers have fewer of them and stay as
+    they are. Bounds in bytes that were given there may be too small for such messages.
     """
-    return tuple(map(_with_long_runs, layers)) if len(layers) == 1 else tuple(layers)
-
-
-def _with_long_runs(layer: LayerOptions) -> LayerOptions:
-    options = type(layer).model_fields
-    sends_singly = options["run_max"].default == 1
-    if isinstance(layer, Stream) or sends_singly or layer.model_fields_set & SIZES.keys():
-        return layer
-    return layer.model_copy(update={name: size for name, size in SIZES.items() if name in options})
+    first, *inner = layers
+    given = {name for layer in layers for name in layer.model_fields_set}
+    is_sized = bool(SIZES.keys() & given)
+    sizes = SIZES
+    if inner:
+        is_sized |= any(name.endswith("_bytes") for name in given)
+        sizes = SIZES | {"frame_max_bytes": IN_STACK_BYTES}
+    known = type(first).model_fields
+    sends_singly = known["run_max"].default == 1
+    if isinstance(first, Stream) or sends_singly or is_sized:
+        return tuple(layers)
+    update = {name: size for name, size in sizes.items() if name in known}
+    return (first.model_copy(update=update), *inner)
 
 
 BoundaryText: TypeAlias = Boundary | Literal["handed", "before", "processed", "committed"]

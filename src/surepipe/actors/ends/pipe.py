@@ -55,9 +55,9 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     ConfigurationError for a layer or option that is wrong, CompositionError for what can't keep its promise, and
     StoreUnavailable when a store does not answer. None of them leaves a thread behind.
 
-    Over a local route frames are objects, which cost nothing per byte. A single layer there, without a store, has
-    longer runs than the defaults (``run_max`` 4096, ``window`` 8192, ``backlog`` 16384, ``frame_max_bytes`` 1 MiB)
-    unless one of these is given. The bounds in bytes are the same.
+    Over a local route frames are objects, which cost nothing per byte. The outermost layer there, without a store,
+    has longer runs than the defaults (``run_max`` 4096, ``window`` 8192, ``backlog`` 16384, ``frame_max_bytes``
+    1 MiB, above other layers 256 KiB) unless one of these is given. The bounds in bytes are the same.
 
     Use it in a ``with`` block: at its end everything sent is waited for (at most 30 s), then the pipe is closed.
     When the block is left by an exception the pipe is closed at once.

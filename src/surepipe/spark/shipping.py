@@ -19,8 +19,6 @@ from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
-from pyspark import TaskContext
-
 import surepipe
 from surepipe import errors
 from surepipe.errors import ConfigurationError, SurepipeError
@@ -35,6 +33,8 @@ def keep_what_is_loaded() -> None:
     Spark has a worker collect after each task. Over all that pyarrow, pandas, pydantic and we have loaded that
     takes 80 ms, which is 4 us a message of a task of 20,000. Elsewhere than in a task the process is the user's.
     """
+    from pyspark import TaskContext  # noqa: PLC0415 - what ships code is asked where there is no Spark, too
+
     if TaskContext.get() is not None:
         _keep(len(sys.modules))
 

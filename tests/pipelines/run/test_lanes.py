@@ -10,6 +10,9 @@ from typing import cast
 
 import pytest
 
+from surepipe.actors.consuming.consumer import Work
+from surepipe.actors.consuming.lanes import LaneQueue
+from surepipe.actors.ends.receiver_host import ReceiverHost
 from surepipe.errors import StoreUnavailable
 from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.sinks.files import OpenFile, SystemDisk
@@ -132,6 +135,32 @@ def test_what_a_refused_group_held_comes_again_in_the_order_of_its_key(refusing:
     refusing.add("out.jsonl")
     run(plan_of(lanes_of(3, ONE)), stage=same)
     assert of_keys(read_lines("out.jsonl")) == of_keys(orders(5, 60))
+
+
+def test_a_look_at_progress_leaves_a_failure_to_the_lane_that_is_still_at_it(
+    refusing: set[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The receiver looks how far a lane is between the refusal of its message and the lane's own look: the lane
+    went on with the next message of the key, and then all of them came again."""
+    looked, leave = threading.Event(), LaneQueue.leave
+    look = ReceiverHost._look_at_slow_work  # pyright: ignore[reportPrivateUsage]
+
+    def looks(host: ReceiverHost) -> None:
+        look(host)
+        looked.set()
+
+    def leaves_after_a_look(queue: LaneQueue, work: Work) -> bool:
+        if work.failure is not None:
+            looked.clear()
+            assert looked.wait(DONE_S)
+        return leave(queue, work)
+
+    monkeypatch.setattr(ReceiverHost, "_look_at_slow_work", looks)
+    monkeypatch.setattr(LaneQueue, "leave", leaves_after_a_look)
+    write_lines("in.jsonl", orders(1, 12))
+    refusing.add("out.jsonl")
+    run(plan_of(lanes_of(1, ONE)), stage=same)
+    assert of_keys(read_lines("out.jsonl")) == of_keys(orders(1, 12))
 
 
 def test_a_branch_that_is_sealed_is_passed_over_when_another_was_refused(

@@ -311,9 +311,11 @@ class ReceiverHost(Host[ReceivingMachine]):
         if work.trouble is not None and self._watcher is not None and not self.over:
             self._watcher.troubled(self, work)
             return
-        failure, work.failure = work.failure, None
-        if failure is not None and not work.cancelled:
-            place, error = failure
+        # Only of a work that has ended: whoever is still at it must find its failure there, and go no further.
+        if work.failure is None or work in self._works:
+            return
+        (place, error), work.failure = work.failure, None
+        if not work.cancelled:
             self._failed(work, work.seq_at(place), error)
 
     def clear_doubt(self, work: Work, *, stored: bool) -> None:

@@ -101,12 +101,11 @@ def _installed(python: Path) -> bool:
 
 
 def _failed(cache: Path) -> list[str]:
-    """The tests that pytest remembers as failed."""
+    """The tests that pytest remembers as failed. None are where it ended in another way: that is a failure, too."""
     remembered = cache / "v" / "cache" / "lastfailed"
-    if not remembered.exists():
-        return ["the tests ended without a result"]
-    names = cast("dict[str, bool]", json.loads(remembered.read_text("utf-8")))
-    return [f"{name} failed" for name in names]
+    text = remembered.read_text("utf-8") if remembered.exists() else "{}"
+    names = cast("dict[str, bool]", json.loads(text))
+    return [f"{name} failed" for name in names] or ["no test failed, and pytest did: see above"]
 
 
 def _run(command: list[str]) -> bool:

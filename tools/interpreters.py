@@ -101,7 +101,7 @@ def _installed(python: Path) -> bool:
 
 
 def _failed(cache: Path) -> list[str]:
-    """The tests that pytest remembers as failed. None are where it ended in another way: that is a failure, too."""
+    """The tests that pytest remembers as failed. None where it ended in another way: that is a failure, too."""
     remembered = cache / "v" / "cache" / "lastfailed"
     text = remembered.read_text("utf-8") if remembered.exists() else "{}"
     names = cast("dict[str, bool]", json.loads(text))

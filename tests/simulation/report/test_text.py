@@ -84,4 +84,6 @@ def test_two_long_answers_are_cut_where_they_differ() -> None:
     now, then = brief_apart(f"{same}15}}", f"{same}18}}")
     assert (now, then) == ("... the door', 'sum': 15}", "... the door', 'sum': 18}")
     assert brief_apart("{'sum': 15}", "None") == ("{'sum': 15}", "None")
+    late = "{'order': 2, 'customer': 'bo', 'invoice': "
+    assert brief_apart(f"{late}1}}", f"{late}2}}") == (f"{late}1}}", f"{late}2}}")
     assert brief_apart(f"1{same}", f"2{same}") == (brief(f"1{same}"), brief(f"2{same}"))

@@ -111,7 +111,7 @@ def brief_apart(one: str, other: str) -> tuple[str, str]:
     """Two texts that are not equal, each brief, so that one sees where they differ."""
     pairs = zip(one, other, strict=False)
     differ = next((n for n, (a, b) in enumerate(pairs) if a != b), min(len(one), len(other)))
-    if differ < _LONG - _BEFORE:
+    if max(len(one), len(other)) <= _LONG or differ < _LONG - _BEFORE:
         return brief(one), brief(other)
     first = differ - _BEFORE
     return f"...{brief(one[first:])}", f"...{brief(other[first:])}"

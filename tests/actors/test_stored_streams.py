@@ -3,6 +3,7 @@ between."""
 
 from __future__ import annotations
 
+import asyncio
 import sqlite3
 import threading
 from collections.abc import Iterator
@@ -13,15 +14,18 @@ from typing import cast
 
 import pytest
 
-from surepipe.actors import Pipe, StreamReceiver, StreamSender
+from surepipe.actors import Pipe, PipeNotice, StreamReceiver, StreamSender
 from surepipe.core.store_requests import (
+    KEEP_ALL,
     AppendRun,
     CommitPosition,
     Level,
+    OpenProducer,
     ReadFrom,
     Store,
     StoreOutcome,
     StoreRequest,
+    StreamDropped,
     WaitForMore,
 )
 from surepipe.errors import (
@@ -30,6 +34,7 @@ from surepipe.errors import (
     MisuseError,
     NotConfirmed,
     PipeStopped,
+    StoreReset,
     StoreUnavailable,
 )
 from surepipe.pipes.catalogue import LayerText
@@ -260,6 +265,147 @@ def test_what_somebody_else_removed_unread_is_named_by_both_ends(
     assert gap == ((unread[0], unread[-1]),)
     removed = [notice.ranges for notice in sending.notices if notice.kind == "StoreRollback"]
     assert removed == ([((unread[0], unread[-1]),)] if unread[-1] == 6 else [])
+
+
+def _lose(store: Store) -> None:
+    """Somebody drops the stream: what FLUSHALL does to it."""
+    assert isinstance(store.drop_stream("orders", 1 << 62), StreamDropped)
+
+
+LOST_1_TO_3 = r"1\.\.3 had been confirmed: were they read\?"
+
+
+@pytest.mark.parametrize("verb", ["flush", "close", "aflush"])
+def test_an_idle_sender_whose_stream_is_gone_says_so_to_whoever_relies_on_it(
+    store: Store, verb: str
+) -> None:
+    """S-4: all is confirmed, nothing is under way, and the store loses it. Nothing will be appended that would
+    show it, so ``flush`` and ``close`` ask."""
+    told = Noted()
+    sender = StreamSender("orders", QUICK_STREAM, store=store, notices=told)
+    sender.send_many([1, 2, 3], until="confirmed")
+    sender.flush()
+    assert told.notices == []
+    _lose(store)
+
+    async def flush() -> None:
+        async with sender as face:
+            await face.flush()
+
+    ways = {"flush": sender.flush, "close": sender.close, "aflush": lambda: asyncio.run(flush())}
+    with pytest.raises(PipeStopped, match=LOST_1_TO_3):
+        ways[verb]()
+    assert told.kinds() == ["Stalled"]
+    if verb == "flush":
+        with pytest.raises(PipeStopped, match=LOST_1_TO_3):
+            sender.close()
+
+
+def test_an_idle_sender_whose_stream_was_made_anew_names_what_had_been_confirmed(
+    store: Store,
+) -> None:
+    """Somebody made it again meanwhile, as a receiver that is started does. It goes on with the new one."""
+    told = Noted()
+    with StreamSender("orders", QUICK_STREAM, store=store, notices=told) as sender:
+        sender.send_many([1, 2, 3], until="confirmed")
+        _lose(store)
+        store.create("orders", 1, KEEP_ALL)
+        sender.flush()
+        assert [(str(one.kind), one.ranges) for one in told.notices] == [
+            ("StoreRollback", ((1, 3),))
+        ]
+        sender.send(4, until="confirmed")
+        with StreamReceiver("orders", QUICK_STREAM, store=store) as receiver:
+            receiver.finish()
+            assert list(receiver) == [4]
+    assert len(told.notices) == 1
+
+
+@pytest.mark.parametrize("misfortune", [Misfortune.OUTAGE, Misfortune.UNKNOWN])
+def test_a_store_that_is_away_keeps_nobody_whose_messages_are_confirmed(
+    misfortune: Misfortune,
+) -> None:
+    """What was confirmed is in the store. Whether it still is can't be asked, and nobody waits until it can."""
+    store = FaultyStore(MemoryStore())
+    told = Noted()
+    with StreamSender("orders", QUICK_STREAM, store=store, notices=told) as sender:
+        sender.send(1, until="confirmed")
+        for _ in range(3):
+            store.script(misfortune, on=OpenProducer)
+        sender.flush()
+        sender.send(2, until="confirmed")
+        sender.flush()
+    assert told.notices == []
+
+
+def test_an_idle_sender_that_was_replaced_is_not_told_so_by_a_flush(store: Store) -> None:
+    """All that it sent is confirmed: to be replaced has cost nothing."""
+    told = Noted()
+    older = StreamSender("orders", QUICK_STREAM, store=store, notices=told)
+    older.send(1, until="confirmed")
+    with StreamSender("orders", QUICK_STREAM, store=store) as newer:
+        newer.send(2, until="confirmed")
+        older.flush()
+    older.close()
+    assert told.notices == []
+
+
+@pytest.mark.parametrize("is_new", [False, True], ids=["gone", "anew"])
+def test_a_sender_that_begins_anew_knows_by_its_journal_what_the_stream_has_lost(
+    store: Store, tmp_path: Path, *, is_new: bool
+) -> None:
+    """All was confirmed, so the journal holds no message; but it knows how far that went. It does not matter who
+    makes the stream again, and what the stream still has is nobody's loss."""
+    told = Noted()
+
+    def sender() -> StreamSender:
+        return StreamSender("orders", QUICK_STREAM, store=store, journal=near, notices=told)
+
+    with sqlite_store(tmp_path, "near.db") as near:
+        for _ in range(2):
+            with sender() as one:
+                one.send_many([1, 2, 3], until="confirmed")
+        assert told.notices == []
+        _lose(store)
+        if is_new:
+            store.create("orders", 1, KEEP_ALL)
+        with sender() as one:
+            one.send(4, until="confirmed")
+        assert [(str(one.kind), one.ranges) for one in told.notices] == [
+            ("StoreRollback", ((1, 3),))
+        ]
+        with sender() as one:
+            one.send(5, until="confirmed")
+        assert len(told.notices) == 1
+
+
+def test_a_receiver_whose_stream_is_gone_names_what_it_had_not_settled(store: Store) -> None:
+    """S-4: by index, as far as it had seen the stream. Nobody is told to ask again."""
+    told = Noted()
+    at_two, go, is_told = threading.Event(), threading.Event(), threading.Event()
+
+    def note(notice: PipeNotice) -> None:
+        told(notice)
+        is_told.set()
+
+    def handle(message: object) -> None:
+        if message == 2:
+            at_two.set()
+            assert go.wait(PATIENCE_S)
+
+    with StreamSender("orders", QUICK_STREAM, store=store) as sender:
+        sender.send_many([1, 2, 3, 4, 5], until="confirmed")
+    layers: LayerText = {"stream": {**QUICK_STREAM["stream"], "read_max": 3, "commit": "message"}}
+    receiver = StreamReceiver("orders", layers, store=store, notices=note)
+    receiver.receive(handle)
+    assert at_two.wait(PATIENCE_S)
+    _lose(store)
+    go.set()
+    assert is_told.wait(PATIENCE_S)
+    with pytest.raises((PipeStopped, StoreReset), match="does not exist"):
+        receiver.catch_up(PATIENCE_S)
+    receiver.close()
+    assert [(str(one.kind), one.ranges) for one in told.notices] == [("Stalled", ((4, 5),))]
 
 
 def test_a_stream_that_was_made_differently_is_refused(tmp_path: Path) -> None:

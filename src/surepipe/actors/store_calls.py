@@ -88,7 +88,7 @@ class StreamAccess(Protocol):
 
     def end(self) -> tuple[int, int]:
         """The incarnation of the stream, and the index that its next message will get. Raises StoreUnavailable
-        when the store does not say."""
+        when the store does not say, StoreReset when the stream is gone."""
         ...
 
 

@@ -321,9 +321,14 @@ class Failed:
     reason: str
 
 
-def missing(stream: str) -> Failed:
+@dataclass(frozen=True, slots=True)
+class NoStream(Failed):
+    """Not done: the stream is not there, or not any more."""
+
+
+def missing(stream: str) -> NoStream:
     """The answer about a stream that isn't there, to all requests but ``Create``."""
-    return Failed(
+    return NoStream(
         f"stream {stream!r} does not exist; create it first, or if it was there before, the store was emptied "
         "and what it held is lost"
     )

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 from surepipe.core.store_requests import (
     CommitPosition,
-    Failed,
     Identity,
     Kept,
+    NoStream,
     StreamInfo,
     partition_of,
 )
@@ -298,9 +298,7 @@ def _lives(place: ReadingPlace) -> tuple[int, int]:
 
 def _unless_missing(store: OpenStore, name: str) -> object:
     outcome = store.info(name)
-    if isinstance(outcome, Failed) and "does not exist" in outcome.reason:
-        return None
-    return outcome
+    return None if isinstance(outcome, NoStream) else outcome
 
 
 def shared_out(lags: Mapping[str, int], rows_max: int | None) -> dict[str, int]:

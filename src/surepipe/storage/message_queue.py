@@ -44,6 +44,7 @@ from surepipe.core.store_requests import (
     Full,
     Identity,
     NoPosition,
+    NoStream,
     Owner,
     Position,
     ProducerOpened,
@@ -223,7 +224,7 @@ class StreamQueue(Generic[M]):
         match outcome:
             case FencedOut(by):
                 return self._fenced(by)
-            case Failed(reason) if "does not exist" in reason:
+            case NoStream():
                 return self._reset("its stream is gone")
             case _:
                 why = outcome.reason if isinstance(outcome, Failed) else outcome

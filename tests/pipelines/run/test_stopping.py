@@ -17,9 +17,12 @@ import pytest
 
 from surepipe.cli.commands.run import Stopping
 from surepipe.cli.output import Exit
+from surepipe.core.store_requests import StreamDropped, StreamInfo
+from surepipe.errors import PipeStopped
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines import run as engine
 from surepipe.pipelines.run.pipes import handling
+from surepipe.storage import SqliteStore
 from surepipe.testing.servers import NONE_FOUND, free_port, local_servers
 from tests.pipelines.run.kit import Bench, finish, plan_of, read_lines, run, until, write_lines
 
@@ -204,6 +207,75 @@ def test_what_no_store_keeps_is_said_to_be_lost_or_read_again() -> None:
     assert str(left) == (
         "intake: 2 messages accepted and not confirmed; lost: the pipe has no journal"
     )
+
+
+def _lose(stream: str) -> None:
+    """Somebody drops a stream of the pipeline."""
+    with SqliteStore("main.db") as other:
+        assert isinstance(other.drop_stream(stream, 1 << 62), StreamDropped)
+
+
+@pytest.mark.usefixtures("folder")
+def test_what_lay_in_a_stream_that_is_gone_is_not_said_to_be_safe() -> None:
+    """Somebody drops the stream while a stage is at its first message: the store has nothing any more."""
+
+    def fails(number: int) -> int:
+        if not dropped:
+            dropped.append(_lose("shop/intake"))
+        raise ValueError(number)
+
+    dropped: list[None] = []
+    write_lines("in.jsonl", range(2))
+    text = SOURCE + INTAKE.replace("OPTIONS", "route: {kind: sqlite, store: main}") + STAGE + OUT
+    left = _left_by(plan_of(text.replace("shop_stages", "test")), price=fails)
+    fate = "lost: store main has no such stream any more"
+    assert [str(one) for one in left] == [
+        f"intake: an unknown number of messages not settled; {fate}"
+    ]
+    assert not left[0].is_safe
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_pipe_whose_way_on_is_gone_stops_and_blames_no_message() -> None:
+    """The stream of the next pipe, which transactions of this one write to, is dropped: no attempt can help, so
+    the run ends and names it. The message in hand is tried once, and is neither poison nor a dead letter."""
+
+    tried: list[int] = []
+    text = (
+        "sources: {lines: {kind: jsonl, path: in.jsonl, follow: true}}\n"
+        "pipes:\n"
+        "  intake: {from: lines, route: {kind: sqlite, store: main}, state: main, boundary: committed}\n"
+        "  onward: {from: price, route: {kind: sqlite, store: main}, state: main, boundary: committed}\n"
+        "stages:\n"
+        '  price: {from: intake, call: "test:price", retries: 1, dead_letter: main/bad}\n'
+        "sinks:\n"
+        "  out: {from: onward, kind: jsonl, path: out.jsonl}\n"
+    )
+
+    def price(number: int) -> int:
+        tried.append(number)
+        return number
+
+    write_lines("in.jsonl", [0])
+    plan = plan_of(text)
+    bench = Bench(plan, price=price)
+    one = engine.PlanEngine(plan, "main", bench)
+    one.start()
+    try:
+        until(one, lambda: one.counters().get("out", {}).get("taken") == 1)
+        _lose("shop/onward")
+        with Path("in.jsonl").open("a", encoding="utf-8") as lines:
+            lines.write("1\n")
+        with pytest.raises(PipeStopped, match="'shop/onward'"):
+            finish(one, bench)
+        until(one, lambda: any("'shop/onward'" in str(notice) for notice in bench.notices))
+    finally:
+        one.close(5.0)
+    assert {str(notice.kind) for notice in bench.notices} <= {"Stalled"}
+    assert tried in ([0, 1], [0])
+    with SqliteStore("main.db") as store:
+        letters = store.info("bad")
+        assert not isinstance(letters, StreamInfo) or letters.next == 1
 
 
 def _left_by(plan: Plan, **functions: Callable[..., object]) -> tuple[engine.Unfinished, ...]:

@@ -47,6 +47,8 @@ class Outgoing(_Direction):
         self.unconfirmed = channel.unconfirmed
         self.route_is_back = channel.route_is_back
         self.close = channel.finish
+        self.verify = channel.sender.verify
+        self.verifying = False  # no store keeps what a channel has confirmed
 
     @property
     def room(self) -> int:

@@ -35,7 +35,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
-from surepipe.errors import MisuseError, SurepipeError, words_of
+from surepipe.errors import MisuseError, StoreReset, SurepipeError, words_of
 
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
@@ -53,6 +53,11 @@ class GiveUp(Undecodable):
         super().__init__(words_of(cause))
         self.cause = cause
         self.place = place
+
+
+class OutletLost(StoreReset):
+    """Raised by a loop: where its messages go, a store has lost the place. No message is to blame, and no attempt
+    helps: the receiver stops, and what it has not settled comes again when it is made anew."""
 
 
 class WorkOwner(Protocol):

@@ -28,6 +28,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.core.effects import JournalContents
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store, TransactionalStore, called
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees import derive, hops
@@ -386,7 +387,9 @@ class Assembly:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
         if self.stream is not None:
             layer = next(one for one in self.layers if isinstance(one, Stream))
-            self.stream.write_as(layer.producer or self.name, self._holds_rows)
+            journal = self._in_journal if self._roles.journal is not None else None
+            producer = layer.producer or self.name
+            self.stream.write_as(producer, journal, alone=len(self.layers) == 1)
         end = SenderEnd(
             self.name,
             self._run_layers,
@@ -403,13 +406,14 @@ class Assembly:
         end.intake.accepted_by = _exclusive(roles.journal)
         end.intake.confirmed_by = _exclusive(roles.stream, roles.state)
         if self.stream is not None:
-            self.stream.refuse, self.stream.told = end.refused_by_store, end.met_other_reader
+            self.stream.listen(end.refused_by_store, end.met_other_reader, end.around.notices.tell)
         return end
 
-    def _holds_rows(self) -> bool:
-        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
+    def _in_journal(self) -> JournalContents:
+        """What the journal has from earlier lives. Raises StoreUnavailable."""
         store = self._roles.journal
-        return store is not None and bool(StoreJournal(store, store, self.name).load().rows)
+        assert store is not None
+        return StoreJournal(store, store, self.name).load()
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

@@ -64,6 +64,7 @@ class Mark:
         "abandoned",
         "done",
         "error",
+        "is_for_all",
         "open",
         "ordinal",
         "payloads",
@@ -76,6 +77,7 @@ class Mark:
         self.payloads = payloads
         self.units = units
         self.until = until
+        self.is_for_all = until is Until.CONFIRMED and not payloads
         self.ordinal = 0
         self.target: tuple[int, int] | None = None
         self.open: tuple[Item, ...] | None = None
@@ -118,6 +120,8 @@ class SenderMarks:
     def __init__(self) -> None:
         self.marks: list[Mark] = []
         self.last = _ANYTHING
+        self.is_asked_for_all = False
+        """True when somebody came who waits until all is confirmed; whoever looks after that sets it back."""
         self._offered = 0
         self._accepted = 0
 
@@ -146,6 +150,8 @@ class SenderMarks:
             mark.done = True
             return
         mark.ordinal = ordinal
+        if mark.is_for_all:
+            self.is_asked_for_all = True
         if ordinal <= self._accepted:
             mark.target = self.last
         self.marks.append(mark)
@@ -183,10 +189,15 @@ class SenderMarks:
             return (effect.new_epoch, seq - effect.first + effect.new_first)
         return target
 
-    def resolve(self, unconfirmed: Sequence[tuple[int, Ranges]]) -> bool:
-        """Compare all marks with what is unconfirmed now; True when one of them is resolved."""
+    def resolve(
+        self, unconfirmed: Sequence[tuple[int, Ranges]], *, verifying: bool = False
+    ) -> bool:
+        """Compare all marks with what is unconfirmed now; True when one of them is resolved.
+
+        ``verifying``: whether what was confirmed is still there is being asked, so who waits for all waits on."""
         for mark in self.marks:
-            mark.look(unconfirmed)
+            if not (verifying and mark.is_for_all):
+                mark.look(unconfirmed)
         left = [
             mark
             for mark in self.marks

@@ -17,6 +17,7 @@ from surepipe.actors.consuming.consumer import (
     ConsumerActor,
     ConsumerTask,
     Loop,
+    OutletLost,
     TaskLoop,
     Work,
     WorkQueue,
@@ -37,7 +38,7 @@ from surepipe.actors.tracing import ReceiverTrace
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import FencedOut
 from surepipe.errors import Fenced as FencedError
-from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreUnavailable
+from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreReset, StoreUnavailable
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
@@ -179,7 +180,7 @@ class ReceiverEnd(NodeEnd):
                 return False
             incarnation, following = stream.end()
             return place.incarnation == incarnation and place.work.next >= following
-        except StoreUnavailable:
+        except (StoreUnavailable, StoreReset):
             return False
 
     def mismatched(self, why: str) -> None:
@@ -348,7 +349,7 @@ class ReceiverEnd(NodeEnd):
             assert self._progress.alarm is not None
             try:
                 self.target = self._stream.end()
-            except StoreUnavailable:
+            except (StoreUnavailable, StoreReset):
                 self._progress.alarm.set(self.runtime.now() + BUILD_AGAIN_US)
                 return False
             self._asks_for_end = False
@@ -362,6 +363,8 @@ class ReceiverEnd(NodeEnd):
             self.replaced(actor, str(trouble))
         elif isinstance(trouble, FencedOut):
             self.replaced(actor, f"owner {trouble.by} receives in its place now")
+        elif isinstance(trouble, OutletLost):
+            self._stays_ended(actor, NoticeKind.STALLED, str(trouble))
         elif self._committed_state is None:
             self.node.renew(BUILD_AGAIN_US / 1_000_000)
         else:
@@ -403,10 +406,13 @@ class ReceiverEnd(NodeEnd):
             self.replaced(actor, str(error))
 
     def replaced(self, actor: ReceiverHost, why: str) -> None:
-        """A store says that a later owner receives. This end stays ended: to begin again would depose that one."""
+        """A store says that a later owner receives. To begin again would depose that one."""
+        self._stays_ended(actor, NoticeKind.FENCED, why)
+
+    def _stays_ended(self, actor: ReceiverHost, kind: NoticeKind, why: str) -> None:
         actor.over = True
         self.node.retire(self)
-        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
+        self.around.notices.tell(Notice(kind, 0, (), why))
         self.gave_up(why)
 
     def state_after(self, work: Work, through: int) -> bytes | None:
@@ -443,7 +449,8 @@ class ReceiverEnd(NodeEnd):
             work.owner.crossed(work, through)
 
     def read_all(self) -> None:
-        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable."""
+        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable,
+        StoreReset."""
         assert self._stream is not None
         self.target = self._stream.end()
         self.expect_end()
@@ -456,10 +463,16 @@ class ReceiverEnd(NodeEnd):
     def catch_up(self, timeout: float | None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer.
 
-        Raises StoreUnavailable, and PipeStopped when the receiver stopped for good.
+        Raises StoreUnavailable, StoreReset when the stream is gone, and PipeStopped when the receiver stopped for
+        good.
         """
         assert self._stream is not None
-        target = self._stream.end()
+        try:
+            target = self._stream.end()
+        except StoreReset:
+            if self.works.failure is not None:
+                raise self.works.failure from None
+            raise
         works, streams = self.works, (0, self.incarnation, target[0])
 
         def is_there() -> bool:
@@ -472,7 +485,7 @@ class ReceiverEnd(NodeEnd):
 
     def unread(self) -> int:
         """Over a stream: how many messages in it are not settled, as far as this end knows. Raises
-        StoreUnavailable."""
+        StoreUnavailable, StoreReset."""
         assert self._stream is not None
         if not self.place:
             return 0

@@ -7,7 +7,14 @@ from collections.abc import Callable, Sequence
 from typing import Protocol
 
 from surepipe.actors.codecs import Undecodable
-from surepipe.actors.consuming.consumer import PROGRESS_US, Work, WorkQueue, cause_of
+from surepipe.actors.consuming.consumer import (
+    PROGRESS_US,
+    GiveUp,
+    OutletLost,
+    Work,
+    WorkQueue,
+    cause_of,
+)
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.runtime import Alarm
@@ -315,7 +322,11 @@ class ReceiverHost(Host[ReceivingMachine]):
         if work.failure is None or work in self._works:
             return
         (place, error), work.failure = work.failure, None
-        if not work.cancelled:
+        cause = error.cause if isinstance(error, GiveUp) else error
+        if isinstance(cause, OutletLost) and self._watcher is not None:
+            work.trouble = cause
+            self._watcher.troubled(self, work)
+        elif not work.cancelled:
             self._failed(work, work.seq_at(place), error)
 
     def clear_doubt(self, work: Work, *, stored: bool) -> None:

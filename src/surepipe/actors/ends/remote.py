@@ -234,7 +234,8 @@ class StreamReceiver(LoneReceiver):
         """Wait until everything is settled that is in the stream now; False when that takes longer.
 
         Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
-        the stream ends now, and MisuseError inside the handler or loop.
+        the stream ends now, StoreReset when it has no such stream any more, and MisuseError inside the handler or
+        loop.
         """
         self.check_outside("catch_up")
         return self.receiver.catch_up(timeout)

@@ -67,6 +67,15 @@ class SendingMachine(SenderMachine, Protocol):
         """Frames get through again: what is not confirmed may be sent again now."""
         ...
 
+    def verify(self, now: int) -> list[Effect]:
+        """Ask the store that keeps what is confirmed, where one does, whether it is still there."""
+        ...
+
+    @property
+    def verifying(self) -> bool:
+        """True while the first answer to that is awaited."""
+        ...
+
     @property
     def stopped(self) -> str:
         """Why the machine stopped for good; empty while it has not."""
@@ -75,7 +84,8 @@ class SendingMachine(SenderMachine, Protocol):
 
 class SenderHost(Host[SendingMachine]):
     """One life of a sender. ``stopped`` is called when the machine stops for good, ``drained`` when the
-    intake is closed and everything that was taken is confirmed (or sent, where nothing confirms)."""
+    intake is closed and everything that was taken is confirmed (or sent, where nothing confirms).
+    ``asks_a_store``: a store keeps what is confirmed, and can be asked whether it still does."""
 
     def __init__(
         self,
@@ -87,8 +97,10 @@ class SenderHost(Host[SendingMachine]):
         drained: Callable[[], None],
         route_room: Callable[[], int],
         replaced: Callable[[str], None] | None = None,
+        asks_a_store: bool = False,
     ) -> None:
         super().__init__(around)
+        self._asks_a_store = asks_a_store
         self.ledger = SenderMarks()
         self._intake = intake
         self._build = build
@@ -102,6 +114,7 @@ class SenderHost(Host[SendingMachine]):
         self._is_closing = False
         self._is_drained = False
         self._is_stopped = False
+        self._is_verifying = False
         self._trace: SenderTrace | None = None
         self.perform_by_type |= {
             Accepted: self.ledger.accepted,
@@ -159,11 +172,18 @@ class SenderHost(Host[SendingMachine]):
             intake.signal.notify()
         if intake.refusal is not None:
             self._close()
+        if ledger.is_asked_for_all and self._asks_a_store:
+            # Nothing may be under way that would show it if the store had lost what it had confirmed.
+            ledger.is_asked_for_all = False
+            self._is_verifying = True
+            self.perform(machine.verify(self.now()))
         # Without an effect or an answer nothing has been confirmed, and nothing has stopped.
         has_moved, self._looked_at = self.moves != self._looked_at, self.moves
         is_news = has_marks or has_moved
-        if ledger.marks and is_news and ledger.resolve(machine.unconfirmed()):
-            intake.signal.notify()
+        if ledger.marks and is_news:
+            self._is_verifying = self._is_verifying and machine.verifying
+            if ledger.resolve(machine.unconfirmed(), verifying=self._is_verifying):
+                intake.signal.notify()
         # What is never sent again must not meet a full inbox: there the route's room is a bound too.
         room = machine.room if machine.confirms else min(machine.room, self._route_room())
         intake.publish(room, machine.room_bytes, len(self._held))
@@ -380,6 +400,7 @@ class SenderEnd(NodeEnd):
             drained=self._drained,
             route_room=lambda: self._side.room,
             replaced=self._replaced,
+            asks_a_store=self._stores.stream is not None,
         )
         actor.ledger.marks += self._outliving
         self._outliving = ()

@@ -14,6 +14,9 @@ from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.store_calls import StateStore
 from surepipe.core.effects import (
+    JournalContents,
+    Notice,
+    NoticeKind,
     SaveState,
     Write,
     WriteFailed,
@@ -36,6 +39,7 @@ from surepipe.core.store_requests import (
     IndexRequest,
     Kept,
     Level,
+    NoStream,
     OtherStack,
     Owner,
     Position,
@@ -48,7 +52,13 @@ from surepipe.core.store_requests import (
     called,
     said_of,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
+from surepipe.errors import (
+    ConfigurationError,
+    MisuseError,
+    StacksDiffer,
+    StoreReset,
+    StoreUnavailable,
+)
 from surepipe.guarantees import hops
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, difference
@@ -104,7 +114,7 @@ class StackRecords:
 
     # The writer.
 
-    def begin_to_write(self, producer: str, holds_rows: Callable[[], bool]) -> None:
+    def begin_to_write(self, producer: str, *, holds_rows: bool) -> None:
         """Note the terms of this writer. ``holds_rows``: whether its journal has messages that are not confirmed.
 
         Raises StacksDiffer where something that is still to be read, or to be written, is of other terms; and
@@ -119,18 +129,18 @@ class StackRecords:
             return
         above = 0
         if known is not None:
-            above = self._end_of_former(producer, known, holds_rows)
+            above = self._end_of_former(producer, known, holds_rows=holds_rows)
         lines = [*stretches, Stretch(above, self._terms)][-STRETCHES_MAX:]
         self._put(self._notes, producer, [self._incarnation, *map(_line, lines)])
 
-    def _end_of_former(self, producer: str, known: Terms, holds_rows: Callable[[], bool]) -> int:
+    def _end_of_former(self, producer: str, known: Terms, *, holds_rows: bool) -> int:
         """The last life with the former terms. It must be over, and all that it wrote be read."""
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
             raise StoreUnavailable(said_of("stream", self._stream, info))
         is_empty = info.earliest == info.next
         is_read = bool(info.readers) and all(reader.next >= info.next for reader in info.readers)
-        if not (is_empty or is_read) or holds_rows():
+        if not (is_empty or is_read) or holds_rows:
             raise StacksDiffer(
                 f"stream {self._stream!r}: {producer!r} wrote it, or holds messages for it, as {known}; "
                 f"this sender has {self._terms}. Let the readers read all of that first, with the former "
@@ -393,10 +403,13 @@ class StreamStores:
         self._to_make: list[Callable[[], None]] = []
         """What is to be done before the first call, while the store was away when its sender began."""
         self._refused = ""
+        self._unheard: list[Notice] = []
         self.refuse: Callable[[str], object] = lambda _: None
         """Told why the stream can't be used, where that is found only then."""
         self.told: Callable[[str], object] = lambda _: None
         """Told what a reader says of who writes."""
+        self.lost: Callable[[Notice], object] = self._unheard.append
+        """Told what the stream lacks that the journal knows to have been in it."""
 
     def make(
         self, retention: Retention, terms: Terms, runtime: Runtime, *, may_be_away: bool = False
@@ -406,17 +419,58 @@ class StreamStores:
         there, before the first call."""
         self._now_or_later(partial(self._make, retention, terms, runtime), may_be_away)
 
-    def write_as(self, producer: str, holds_rows: Callable[[], bool]) -> None:
-        """Note who writes, for readers. Raises StacksDiffer, StoreUnavailable."""
+    def write_as(
+        self, producer: str, journal: Callable[[], JournalContents] | None, *, alone: bool
+    ) -> None:
+        """Note who writes, for readers, and see whether the stream still has what the journal knows to have been
+        stored. ``alone``: no layer above the stream has numbers of its own. Raises StacksDiffer,
+        StoreUnavailable."""
         is_away = bool(self._to_make)
-        held = holds_rows() if is_away else False  # later it holds what this life has accepted, too
+        # Later it holds what this life has accepted, too.
+        contents = journal() if journal is not None else JournalContents()
 
         def write() -> None:
             assert self.records is not None
-            self.records.begin_to_write(producer, (lambda: held) if is_away else holds_rows)
+            self.records.begin_to_write(producer, holds_rows=bool(contents.rows))
             self.records.told = self._reader_said
+            if contents.confirmed[1] and (gone := self._gone(producer, contents, alone=alone)):
+                self.lost(gone)
 
         self._now_or_later(write, is_away)
+
+    def listen(
+        self,
+        refuse: Callable[[str], object],
+        told: Callable[[str], object],
+        lost: Callable[[Notice], object],
+    ) -> None:
+        """Who hears from now on what is found of the stream, and of what was found by now."""
+        self.refuse, self.told, self.lost = refuse, told, lost
+        for notice in self._unheard:
+            lost(notice)
+        self._unheard.clear()
+
+    def _gone(self, producer: str, journal: JournalContents, *, alone: bool) -> Notice | None:
+        """What the stream had confirmed by the journal, and does not know of. It does not matter who made it anew.
+
+        Where it knows this producer, and rows of the same epoch are left, the machine finds out by itself.
+        """
+        info = self._streams.info(self.stream)
+        if not isinstance(info, StreamInfo):
+            return None  # whoever asks next is told
+        epoch, through = journal.confirmed
+        known = next((one for one in info.producers if one.producer == producer), None)
+        if known is not None:
+            is_told = not alone or any(rows.epoch == epoch for rows in journal.rows)
+            if is_told or (known.epoch, known.last) >= (epoch, through):
+                return None
+        first = known.last + 1 if known is not None and known.epoch == epoch else 1
+        detail = (
+            f"stream {self.stream!r} lacks what it had confirmed before, by the journal of {producer!r}: it was "
+            f"emptied, made anew, or went back. Of epoch {epoch}, {first}..{through} are gone, and what earlier "
+            "epochs had in it: were they read?"
+        )
+        return Notice(NoticeKind.STORE_ROLLBACK, epoch, ((first, through),), detail)
 
     def _reader_said(self, why: str) -> None:
         self.told(why)
@@ -489,8 +543,10 @@ class StreamStores:
 
     def end(self) -> tuple[int, int]:
         """The incarnation of the stream, and the index that its next message will get. Raises StoreUnavailable
-        when the store does not say."""
+        when the store does not say, StoreReset when the stream is gone."""
         outcome = self._streams.info(self.stream)
+        if isinstance(outcome, NoStream):
+            raise StoreReset(said_of("stream", self.stream, outcome))
         if not isinstance(outcome, StreamInfo):
             raise StoreUnavailable(f"{said_of('stream', self.stream, outcome)}; ask again")
         return outcome.incarnation, outcome.next

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
-from surepipe.errors import SurepipeError
+from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import SourceBase, replays
 from surepipe.pipelines.plan import Plan
@@ -19,7 +19,7 @@ from surepipe.pipelines.sources.streams import StreamRows
 @dataclass(frozen=True, slots=True)
 class Unfinished:
     """So many messages of a part did not get through. ``is_safe``: another run goes on with them. ``count`` is
-    None when the store that has them does not say."""
+    None when nobody knows it: the store that had them does not say, or has lost them."""
 
     part: str
     count: int | None
@@ -74,12 +74,9 @@ def _of_feed(plan: Plan, feed: Feed) -> Unfinished:
 def _between_pipes(feed: Feed, rows: StreamRows) -> Iterator[Unfinished]:
     """What transactions of one pipe have put beside its state, for the next one."""
     first, _, following = feed.part.partition(">")
-    count = _asked(rows.unread)
-    if count is None or (count := count + feed.held):
-        state = f"passed on by {first} and not accepted"
-        yield Unfinished(
-            following, count, state, f"safe in the store of the state of {first}", is_safe=True
-        )
+    state = f"passed on by {first} and not accepted"
+    place = f"the store of the state of {first}"
+    yield from _in_stream(following, lambda: rows.unread() + feed.held, state, place, place)
 
 
 def _of_sender(
@@ -106,16 +103,26 @@ def _of_sender(
 
 def _of_receiver(pipe: PipePart, receiver: ReceiverEnd) -> Iterator[Unfinished]:
     """What lies in a stream unread. (What came over a link is unconfirmed at its sender, which tells of it.)"""
-    if pipe.stream_store is not None and (count := _asked(receiver.unread)) != 0:
-        fate = f"safe in the stream, store {pipe.stream_store}"
-        yield Unfinished(pipe.name, count, "not settled", fate, is_safe=True)
+    if pipe.stream_store is not None:
+        place = f"store {pipe.stream_store}"
+        yield from _in_stream(
+            pipe.name, receiver.unread, "not settled", place, f"the stream, {place}"
+        )
 
 
-def _asked(count: Callable[[], int]) -> int | None:
+def _in_stream(
+    part: str, count: Callable[[], int], state: str, store: str, place: str
+) -> Iterator[Unfinished]:
+    """What waits in a stream; it is safe as far as the store says that it still has it."""
     try:
-        return count()
-    except SurepipeError:  # the store does not say: so nobody knows how many
-        return None
+        if left := count():
+            yield Unfinished(part, left, state, f"safe in {place}", is_safe=True)
+    except StoreReset:
+        fate = f"lost: {store} has no such stream any more"
+        yield Unfinished(part, None, state, fate, is_safe=False)
+    except StoreUnavailable:
+        fate = f"whether {store} still has them is not known"
+        yield Unfinished(part, None, state, fate, is_safe=False)
 
 
 def _comes_again(plan: Plan, source: str) -> bool:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from surepipe.actors.ends.pipe import Pipe
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
-from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
 from surepipe.pipelines.engine_limits import home_of, pipes_before
 from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import PipePart
@@ -141,7 +141,7 @@ def has_caught_up(face: StreamReceiver) -> bool:
     """
     try:
         return face.catch_up(0.0) and has_handled_all(face)
-    except StoreUnavailable:
+    except (StoreUnavailable, StoreReset):
         return False
 
 

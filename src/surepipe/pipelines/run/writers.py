@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from surepipe.actors.codecs import Codec
+from surepipe.actors.consuming.consumer import OutletLost
 from surepipe.actors.ends.intake import SenderEntry
 from surepipe.actors.runtime import CallerSignal
 from surepipe.core.effects import SaveState, WriteFailed, WriteFenced, WriteStored
@@ -25,6 +26,7 @@ from surepipe.core.store_requests import (
     CommitPosition,
     Created,
     Exists,
+    NoStream,
     Retention,
     Store,
     Stored,
@@ -292,6 +294,8 @@ def _as_error(stream: str, outcome: object) -> Exception:
         return StoreUnavailable(said_of("stream", stream, outcome))
     if isinstance(outcome, FencedOutcome):
         return Fenced(f"stream {stream!r}: another process writes there as {outcome.by}")
+    if isinstance(outcome, NoStream):
+        return OutletLost(said_of("stream", stream, outcome))
     return ConfigurationError(said_of("stream", stream, outcome))
 
 

@@ -20,6 +20,7 @@ from surepipe.core.store_requests import (
     Exists,
     Failed,
     Identity,
+    NoStream,
     Owner,
     Store,
     StreamInfo,
@@ -167,8 +168,10 @@ class StreamRows:
             self._store.trim(self._stream, following)
 
     def unread(self) -> int:
-        """How many entries were not read yet. Raises StoreUnavailable."""
+        """How many entries were not read yet. Raises StoreUnavailable, StoreReset."""
         info = self._store.info(self._stream)
+        if isinstance(info, NoStream):
+            raise StoreReset(said_of("stream", self._stream, info))
         if not isinstance(info, StreamInfo):
             raise StoreUnavailable(said_of("stream", self._stream, info))
         return max(0, info.next - self._next)

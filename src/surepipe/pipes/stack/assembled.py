@@ -610,6 +610,14 @@ class SenderStack(Stack):
             layer.route_is_back()
         return self._end()
 
+    def verify(self, now: int) -> list[Effect]:
+        """Ask the store that keeps what is confirmed, where one does, whether it is still there: for whoever is
+        about to rely on it while nothing is under way that would show it."""
+        self._begin(now)
+        if self.intake.active and not self.intake.unconfirmed():
+            self.layers[-1].verify()
+        return self._end()
+
     def stop(self, detail: str, now: int, kind: NoticeKind = NoticeKind.FENCED) -> list[Effect]:
         """Take and send nothing more: a newer sender is served, or the other end has other layers."""
         self._begin(now)
@@ -728,6 +736,12 @@ class SenderStack(Stack):
     def idle(self) -> bool:
         """True when everything accepted is confirmed (or was sent where nothing confirms), or in a dead letter."""
         return not (self.intake.pending or self.undeliverable or self.intake.unconfirmed())
+
+    @property
+    def verifying(self) -> bool:
+        """True while the first answer to ``verify`` is awaited, and for ever where that has ended this sender. (A
+        store that is away has none to give.)"""
+        return self.layers[-1].verifying
 
     @property
     def stopped(self) -> str:

@@ -273,6 +273,15 @@ class SenderLayer(ABC):
     def route_is_back(self) -> None:
         """Frames get through again: layers that send again need not wait for their deadlines."""
 
+    @property
+    def verifying(self) -> bool:
+        """True while the first answer to ``verify`` is awaited."""
+        return False
+
+    def verify(self) -> None:
+        """Ask who keeps what was confirmed, where that is a store, whether it is still there. It may be asked at
+        any time, and often; what is missing is told by a notice, or ends the pipe."""
+
     def answer(self, ticket: int, outcome: object) -> None:
         """The outcome of a store call of this layer."""
         raise AssertionError(f"{type(self).__name__} made no call {ticket}: {outcome}")

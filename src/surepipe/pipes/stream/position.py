@@ -323,7 +323,7 @@ class StreamPlace(ReceiverLayer):
         )
         self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
         if self.options.on_trimmed == "stop":
-            self._halt(detail)
+            self._halt(f"{detail}. on_trimmed: skip goes on behind them")
         else:
             self._move_to(earliest)
 
@@ -333,7 +333,7 @@ class StreamPlace(ReceiverLayer):
         passed = ((1, self.work.next - 1),) if self.work.next > 1 else ()
         detail = f"stream {self.stream!r} was made anew ({incarnation}, before {self.incarnation})"
         self.port.notice(NoticeKind.RESET, 0, passed, detail)
-        self._rewind_or_halt(self.options.on_reset, detail)
+        self._rewind_or_halt("on_reset", detail)
 
     def _on_ahead(self, end: int) -> None:
         gone = ((end, self.work.next - 1),)
@@ -347,11 +347,11 @@ class StreamPlace(ReceiverLayer):
         if not self._is_drained():
             return
         self.port.notice(NoticeKind.DIVERGED, 0, ranges, detail)
-        self._rewind_or_halt(self.options.on_diverged, detail)
+        self._rewind_or_halt("on_diverged", detail)
 
-    def _rewind_or_halt(self, policy: str, why: str) -> None:
-        if policy == "stop":
-            self._halt(why)
+    def _rewind_or_halt(self, option: str, why: str) -> None:
+        if getattr(self.options, option) == "stop":
+            self._halt(f"{why}. {option}: earliest reads what is there now from its beginning")
         else:
             self.rewinding = True
             self._look()

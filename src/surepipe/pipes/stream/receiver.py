@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import cast
 
-from surepipe.core.effects import NoticeKind
+from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.snapshot import stateful
 from surepipe.core.store_requests import (
     Ahead,
@@ -62,13 +62,20 @@ class Receiver(StreamPlace):
         question = self.question
         assert question is not None, f"the answer {ticket} was not asked for"
         self.question = None
+        if isinstance(outcome, OtherStack):
+            self._stop(NoticeKind.MISMATCH, (), outcome.reason)
+            return
         if isinstance(outcome, Failed):
-            is_other = isinstance(outcome, OtherStack)
-            self._stop(NoticeKind.MISMATCH if is_other else NoticeKind.STALLED, (), outcome.reason)
+            self._stop(NoticeKind.STALLED, self._not_reached(), outcome.reason)
             return
         self._take(outcome)
         if self._is_still_open():
             self._on_no_outcome(question)
+
+    def _not_reached(self) -> Ranges:
+        """What is known to be in the stream, by index, and was not settled."""
+        start, end = self.work.next, self.stream_end
+        return ((start, end - 1),) if self.incarnation and start < end else ()
 
     def _is_still_open(self) -> bool:
         """True when the outcome led to no other phase and to no new question."""

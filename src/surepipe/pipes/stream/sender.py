@@ -66,6 +66,7 @@ class Sender(SenderLayer):
         self.failures = 0
         self.incarnation = 0
         self.answered = False
+        self.is_verifying = False
         self.removed_told: tuple[int, int, int] | None = None
 
     # From above.
@@ -131,9 +132,22 @@ class Sender(SenderLayer):
 
     # Opening.
 
+    def verify(self) -> None:
+        """An opening that changes nothing shows by its answer what is gone. While something is under way, its
+        answer does."""
+        if self.state is SenderState.READY and self.next_append == self.base == self.next:
+            self._open()
+            self.is_verifying = True
+
+    @property
+    def verifying(self) -> bool:
+        """True until the store has answered, or has failed to once. Where the stream is gone, for ever."""
+        return self.is_verifying and (self.opening is None or self.opening.attempts == 1)
+
     def _open(self) -> None:
         """Ask what the store has. After a failure not at once: a store may say Gap again and again."""
         self._forget_calls()
+        self.is_verifying = False
         self.state = SenderState.OPENING
         # 1. The store goes back behind what it had confirmed, and even forgets that this producer was there.
         # 2. Told where to go on, it goes on from there, and says once at the most what it lacks: to a repeat, or
@@ -165,6 +179,9 @@ class Sender(SenderLayer):
                 assert isinstance(opening.request, OpenProducer)
                 is_told = self.answered and opening.request.base > 1
                 self._go_on_from(outcome, is_told=is_told)
+            case FencedOut() if self.is_verifying:
+                # Nothing waits, so being replaced loses nothing; whatever is sent now will hear of it.
+                self._begin_to_append()
             case FencedOut(by):
                 self._stop()
                 self.port.fenced(by, answered=self.answered)
@@ -191,10 +208,15 @@ class Sender(SenderLayer):
             # Told the first message that is kept, the store leaves the place of the kept ones open.
             self.opening = self.calls.ask(self._opening_at(self.first))
             return
-        self.state = SenderState.READY
         self.port.reached(opened.last)
         self._confirm(opened.last)
         self.next_append = min(max(self.first, opened.last + 1), self.next)
+        self._begin_to_append()
+
+    def _begin_to_append(self) -> None:
+        self.opening = None
+        self.is_verifying = False
+        self.state = SenderState.READY
         self._append_more()
 
     def _tell_what_is_lost(self, opened: ProducerOpened) -> None:
@@ -203,7 +225,9 @@ class Sender(SenderLayer):
         start = opened.lost[0] if opened.lost else 1 if is_new else opened.last + 1
         end = max(self.first, self.base if opened.last < self.base else 0) - 1
         if start <= end:
-            gone = f"{start}..{self.first - 1} are lost" if start < self.first else "none is lost"
+            gone = "none is lost"
+            if start < self.first:
+                gone = f"{start}..{self.first - 1} are lost to whoever had not read them"
             detail = f"stream {self.stream!r} went back; {gone}, the rest is appended again"
             self.port.notice(NoticeKind.STORE_ROLLBACK, self.epoch, ((start, end),), detail)
 
@@ -305,6 +329,7 @@ class Sender(SenderLayer):
 
     def _note_failure(self, detail: str) -> None:
         self.failures += 1
+        self.is_verifying = False
         if self.failures == WARN_AFTER:
             self.port.notice(NoticeKind.UNANSWERED, self.epoch, self.unconfirmed(), detail)
 

@@ -34,6 +34,7 @@ from surepipe.core.store_requests import (
     Gap,
     JoinedRequest,
     NoneDone,
+    NoStream,
     Owner,
     ProducerOpened,
     PutValues,
@@ -529,7 +530,7 @@ class BookLog:
                 )
             case Reset() | Ahead() | Gap() | Trimmed():
                 return StoreReset(f"{text}: the store lost what it had acknowledged ({outcome})")
-            case Failed(reason) if "does not exist" in reason:
+            case NoStream(reason):
                 return StoreReset(f"{text}: the book is gone ({reason})")
             case Failed(reason):
                 return ConfigurationError(f"{text}: {reason}")

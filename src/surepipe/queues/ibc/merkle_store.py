@@ -34,6 +34,7 @@ from surepipe.core.store_requests import (
     Kept,
     NoneDone,
     NoPosition,
+    NoStream,
     Owner,
     Position,
     ProducerOpened,
@@ -963,7 +964,9 @@ class MerkleStore:
                 return Fenced(
                     f"{text}: another process has opened it since ({by}); it goes on there"
                 )
-            case Failed(reason) if "stored already" in reason or "does not exist" in reason:
+            case NoStream(reason):
+                return StoreReset(f"{text}: {reason}")
+            case Failed(reason) if "stored already" in reason:
                 return StoreReset(f"{text}: {reason}")
             case Failed(reason):
                 return ConfigurationError(f"{text}: {reason}")

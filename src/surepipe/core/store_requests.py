@@ -16,11 +16,11 @@ producers and positions of one partition know nothing of another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from enum import IntEnum
-from typing import Protocol, TypeAlias, cast, runtime_checkable
+from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
 from surepipe.errors import ConfigurationError, MisuseError
 
@@ -84,8 +84,20 @@ def partition_of(stream: str, partition: int) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Identity:
+class _Told:
+    """What may stand in an error, in words for people: ``WORDS``, with the fields."""
+
+    WORDS: ClassVar[str]
+
+    def __str__(self) -> str:
+        return self.WORDS.format_map({one.name: getattr(self, one.name) for one in fields(self)})
+
+
+@dataclass(frozen=True, slots=True)
+class Identity(_Told):
     """Who wrote an entry: message ``seq`` of this producer's epoch."""
+
+    WORDS: ClassVar[str] = "message {seq} of {producer!r} (epoch {epoch})"
 
     producer: str
     epoch: int
@@ -313,10 +325,15 @@ class Unavailable:
 
     detail: str = ""
 
+    def __str__(self) -> str:
+        return self.detail or "no answer"
+
 
 @dataclass(frozen=True, slots=True)
-class Failed:
+class Failed(_Told):
     """Not done, and asking again will not help; the reason says what to change."""
+
+    WORDS: ClassVar[str] = "{reason}"
 
     reason: str
 
@@ -340,9 +357,11 @@ class OtherStack(Failed):
 
 
 @dataclass(frozen=True, slots=True)
-class FencedOut:
+class FencedOut(_Told):
     """Not done: a higher epoch of the producer, a later owner of the reader, or a higher claimant (of a claim) has
     taken over."""
+
+    WORDS: ClassVar[str] = "{by} has taken over"
 
     by: int
 
@@ -365,8 +384,10 @@ class Exists:
 
 
 @dataclass(frozen=True, slots=True)
-class Mismatch:
+class Mismatch(_Told):
     """A stream of that name exists and was made differently; nothing was changed."""
+
+    WORDS: ClassVar[str] = "it was made differently: {what}"
 
     what: str
 
@@ -399,15 +420,19 @@ class Stored:
 
 
 @dataclass(frozen=True, slots=True)
-class Gap:
+class Gap(_Told):
     """Nothing was stored: the run starts above ``expected``, the next seq of this producer and epoch."""
+
+    WORDS: ClassVar[str] = "what comes before is missing, from {expected} on"
 
     expected: int
 
 
 @dataclass(frozen=True, slots=True)
-class Full:
+class Full(_Told):
     """Nothing was stored: the retention's bound is reached and nothing may be trimmed."""
+
+    WORDS: ClassVar[str] = "it is full ({bound})"
 
     bound: str
 
@@ -432,44 +457,58 @@ class Empty:
 
 
 @dataclass(frozen=True, slots=True)
-class Trimmed:
+class Trimmed(_Told):
     """The entries below ``earliest`` are gone: all of them, or (where somebody else has removed some) those from
     the index asked for on. ``passed`` names readers that had not read all of them."""
+
+    WORDS: ClassVar[str] = (
+        "the entries before {earliest} are gone: trimmed, or removed by somebody else"
+    )
 
     earliest: int
     passed: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
-class Reset:
+class Reset(_Told):
     """The stream was made anew: this is its incarnation now."""
+
+    WORDS: ClassVar[str] = "it was made anew"
 
     incarnation: int
 
 
 @dataclass(frozen=True, slots=True)
-class Ahead:
+class Ahead(_Told):
     """The index asked for is beyond ``next``, the next that will be given out: the store went back."""
+
+    WORDS: ClassVar[str] = "it went back, to {next}"
 
     next: int
 
 
 @dataclass(frozen=True, slots=True)
-class Diverged:
+class Diverged(_Told):
     """The entry before the index asked for is ``found``, and not the one that was read there: the store went back
     and was written on."""
+
+    WORDS: ClassVar[str] = "it went back and was written on: the entry before is {found} now"
 
     found: Identity
 
 
 @dataclass(frozen=True, slots=True)
-class Absent:
+class Absent(_Told):
     """No entry has had this index yet; there is no stream of this name (any more)."""
+
+    WORDS: ClassVar[str] = "there is none"
 
 
 @dataclass(frozen=True, slots=True)
-class Held:
+class Held(_Told):
     """Nothing was trimmed: this reader has still to read from index ``next`` on."""
+
+    WORDS: ClassVar[str] = "reader {reader!r} has still to read from {next} on"
 
     reader: str
     next: int
@@ -543,8 +582,10 @@ class Committed:
 
 
 @dataclass(frozen=True, slots=True)
-class Kept:
+class Kept(_Told):
     """Not stored: the stored position is further or newer, or has a tag that was not expected."""
+
+    WORDS: ClassVar[str] = "a later state is stored already"
 
     position: Position
 
@@ -619,6 +660,9 @@ class NoneDone:
     """Nothing of it was done; the outcomes say why: Stored, Committed and Changed are what would have been."""
 
     outcomes: tuple[JoinedOutcome, ...]
+
+    def __str__(self) -> str:
+        return said_together(self.outcomes)
 
 
 TogetherOutcome: TypeAlias = AllDone | NoneDone | Failed | Unavailable
@@ -888,11 +932,11 @@ def said_of(what: str, stream: str, outcome: object) -> str:
 
     A store names the stream in some of its answers, as they may be read alone; here the name stands once.
     """
-    match outcome:
-        case Unavailable(detail):
-            why = detail or "no answer"
-        case Failed(reason):
-            why = reason.removeprefix(f"stream {stream!r}").lstrip(": ")
-        case _:
-            why = str(outcome)
+    why = str(outcome).removeprefix(f"stream {stream!r}").lstrip(": ")
     return f"{what} {stream!r}: {why}"
+
+
+def said_together(outcomes: Iterable[object]) -> str:
+    """Word the answers to requests that were to be done together: those that say why they were not."""
+    whys = [str(one) for one in outcomes if isinstance(one, _Told | Unavailable)]
+    return "; ".join(dict.fromkeys(whys)) or "nobody says why"

@@ -6,9 +6,10 @@ import pytest
 
 from surepipe.pipelines import loads
 from surepipe.pipelines.simulate import campaign
-from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
+from surepipe.pipelines.simulate.campaign import PlanFailure, PlanResult, run_seeds, shrunk
 from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.stages import Context
 from surepipe.simulation.faults import chosen
 from surepipe.simulation.options import Options
 from tests.pipelines.simulate.kit import SAMPLE
@@ -20,19 +21,40 @@ name: shop
 stores: {main: {kind: sqlite, path: shop.db, durability: power}}
 sources: {lines: {kind: jsonl, path: none.jsonl}}
 pipes: {intake: {from: lines, journal: main, state: main, boundary: committed}}
-sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}
+stages: {once: {from: intake, call: "tests.pipelines.simulate.test_shrinking:once"}}
+sinks: {out: {from: once, kind: jsonl, path: out.jsonl}}
 """
     + SAMPLE
 )
 HOUR_US = Options().time_max_us
 
 
-def stuck() -> tuple[PlanSubject, PlanFailure]:
-    """A pipeline whose store was emptied: what the sender is told to be missing, it has not any more."""
+def once(message: object, context: Context) -> object:
+    """A stage that no second attempt helps."""
+    if context.attempt > 1:
+        raise ValueError("only the first attempt")
+    return message
+
+
+def found_by(kind: str) -> tuple[PlanSubject, PlanResult]:
+    """What 60 schedules of the pipeline with faults of a kind come to."""
     subject = simulation_of(loads(PLAN), messages=4).subject
-    kinds = chosen(["store-rollback"])
-    found = run_seeds(subject, range(60), kinds=kinds, messages=4, stop_at_first=True)
+    kinds = chosen([kind])
+    return subject, run_seeds(subject, range(60), kinds=kinds, messages=4, stop_at_first=True)
+
+
+def stuck() -> tuple[PlanSubject, PlanFailure]:
+    """A message whose stage failed once is never through."""
+    subject, found = found_by("handler-failure")
     return subject, found.failures["P12"]
+
+
+def test_a_pipeline_whose_store_was_emptied_comes_to_rest() -> None:
+    """What a file's lines wait in is gone with the rest: the pipe does not try for ever to write there. It ends,
+    and is made anew by whoever starts it again."""
+    _, found = found_by("store-rollback")
+    assert found.failures == {}
+    assert (found.runs, found.faults["F14"]) == (60, 60)
 
 
 @pytest.mark.parametrize("patience_us", [campaign.PATIENCE_US, 1], ids=["less", "next to none"])

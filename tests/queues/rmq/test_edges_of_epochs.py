@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.core.store_requests import Unavailable
+from surepipe.core.store_requests import NoStream, Unavailable
 from surepipe.queues.rmq.catchain import Voice
 from surepipe.queues.rmq.encoding import FIRST_POINT, decode, encode
 from surepipe.queues.rmq.stored_log import OpenLog
@@ -289,7 +289,7 @@ def test_a_store_holds_two_epochs_and_no_stream_of_others() -> None:
         held = [
             each
             for each in names[host.name]
-            if each and type(host.store.info(each)).__name__ != "Failed"
+            if each and not isinstance(host.store.info(each), NoStream)
         ]
         sessions = {
             f"{place}/{each.epoch}-{each.partition.lo.hex()}" for each in host.node.sessions()

@@ -21,7 +21,14 @@ from surepipe.actors.consuming.consumer import Loop, Work, decoded
 from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
-from surepipe.core.store_requests import Committed, Failed, Transaction, TransactionalStore, called
+from surepipe.core.store_requests import (
+    Committed,
+    Failed,
+    Transaction,
+    TransactionalStore,
+    called,
+    said_together,
+)
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
@@ -281,7 +288,7 @@ def _refused(work: Work, transaction: Transaction) -> None:
     own, ours = transaction.outcomes[:-1], transaction.outcomes[-1]
     if _is_of_handlers(transaction):
         raise ConfigurationError(
-            f"the transaction was refused, and nothing of it was done: {[*own, ours]}"
+            f"the transaction was refused, and nothing of it was done: {said_together([*own, ours])}"
         )
     work.trouble = ours
 

@@ -17,9 +17,10 @@ from surepipe.core.store_requests import (
     Store,
     StreamInfo,
     Transaction,
+    Unavailable,
     said_of,
 )
-from surepipe.errors import StoreUnavailable
+from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.pipelines.assembly import FilePlace
 from surepipe.pipelines.run.writers import IntoStream, StoreCursor
 from surepipe.pipelines.stages import About
@@ -105,7 +106,7 @@ class FileLog:
     def _entries(self) -> list[tuple[int, bytes]]:
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
-            raise StoreUnavailable(said_of("stream", self._stream, info))
+            raise _lacking(self._stream, info)
         found: list[tuple[int, bytes]] = []
         index, codec = info.earliest, choose_codec("bytes")
         while True:
@@ -113,7 +114,7 @@ class FileLog:
             if isinstance(batch, Empty):
                 return found
             if not isinstance(batch, Batch):
-                raise StoreUnavailable(f"stream {self._stream!r}: {batch}")
+                raise _lacking(self._stream, batch)
             for run in batch.entries:
                 for payload in run.payloads:
                     entry = codec.decode(payload)
@@ -132,3 +133,8 @@ class FileLog:
         info = self._store.info(self._stream)
         if isinstance(info, StreamInfo):
             self._store.trim(self._stream, info.next)
+
+
+def _lacking(stream: str, outcome: object) -> Exception:
+    what = said_of("lines for a file wait in stream", stream, outcome)
+    return StoreUnavailable(what) if isinstance(outcome, Unavailable) else StoreReset(what)

@@ -220,11 +220,12 @@ def test_what_lay_in_a_stream_that_is_gone_is_not_said_to_be_safe() -> None:
     """Somebody drops the stream while a stage is at its first message: the store has nothing any more."""
 
     def fails(number: int) -> int:
-        if not dropped:
-            dropped.append(_lose("shop/intake"))
+        if not dropped.is_set():
+            _lose("shop/intake")
+            dropped.set()
         raise ValueError(number)
 
-    dropped: list[None] = []
+    dropped = threading.Event()
     write_lines("in.jsonl", range(2))
     text = SOURCE + INTAKE.replace("OPTIONS", "route: {kind: sqlite, store: main}") + STAGE + OUT
     left = _left_by(plan_of(text.replace("shop_stages", "test")), price=fails)

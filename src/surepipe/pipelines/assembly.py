@@ -103,6 +103,14 @@ class ReadsRuns(Protocol):
 
 
 @runtime_checkable
+class EndsByItself(Protocol):
+    """A source that says when there will be no more: to have nothing now is no end of it, in a run with ``--once``
+    either."""
+
+    ends_by_itself: bool
+
+
+@runtime_checkable
 class Serving(Protocol):
     """A source that others send to."""
 

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import io
 import json
+import threading
 from collections.abc import Iterator, Sequence
 from contextlib import closing
 from importlib import import_module
@@ -17,12 +18,15 @@ from pydantic import BaseModel, field_validator
 from surepipe.actors.codecs import choose_codec, payloads_of, read_json
 from surepipe.core.store_requests import KEEP_ALL
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset
-from surepipe.pipelines.assembly import Source, SourceRow
+from surepipe.pipelines.assembly import EndsByItself, Source, SourceRow
+from surepipe.pipelines.sources import live
 from surepipe.pipelines.sources.checking import fitting
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, ParquetFile
 from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.streams import StreamRows
 from surepipe.storage.memory import MemoryStore
+
+PATIENCE_S = 30.0
 
 
 class Order(BaseModel):
@@ -35,9 +39,14 @@ def rows_of(source: Source, after: str = "", at_once: int = 2) -> list[SourceRow
     """All rows behind a place."""
     source.begin(after)
     found: list[SourceRow] = []
-    while rows := source.read(at_once):
+    while (rows := source.read(at_once)) or (rows is not None and waits(source)):
         found += rows
     return found
+
+
+def waits(source: Source) -> bool:
+    """True for a source that has more to give though it has nothing now."""
+    return isinstance(source, EndsByItself)
 
 
 def messages(rows: Sequence[SourceRow]) -> list[object]:
@@ -208,6 +217,74 @@ def test_a_function_is_called_again_and_what_was_accepted_is_passed_over() -> No
     assert messages(rows_of(new, "2")) == ["a", "b", "c"]
     with pytest.raises(ConfigurationError, match="gave str, which is no row of messages"):
         Called("calls", lambda: "abc", repeatable=False).begin("")
+
+
+def test_a_function_that_waits_for_its_next_message_does_not_keep_the_one_before() -> None:
+    """A generator that asks somebody now and then. It is told to stop between two messages, and its ``finally``
+    runs; one that stands still is left there."""
+    go, ended = threading.Event(), threading.Event()
+
+    def slow() -> Iterator[int]:
+        try:
+            yield 1
+            go.wait()
+            yield 2
+            yield 3
+        finally:
+            ended.set()
+
+    source = Called("slow", slow, repeatable=False)
+    source.begin("")
+    assert messages(first_rows(source)) == [1]
+    assert source.read(512) == []
+    go.set()
+    assert messages(first_rows(source)) in ([2], [2, 3])
+    source.close()
+    assert ended.wait(PATIENCE_S)
+
+
+def test_a_function_that_never_gives_its_next_message_holds_nobody_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """``close`` comes back while the function waits, which ends with the process (here: by the test)."""
+    monkeypatch.setattr(live, "CLOSE_S", 0.0)
+    never = threading.Event()
+
+    def stuck() -> Iterator[int]:
+        yield 1
+        never.wait()
+
+    source = Called("stuck", stuck, repeatable=False)
+    source.begin("")
+    assert messages(first_rows(source)) == [1]
+    source.close()
+    never.set()
+
+
+def test_a_function_is_begun_anew_and_standard_input_goes_on() -> None:
+    """``begin`` is called again when what reads has died: nothing comes twice, or in two orders."""
+    calls: list[int] = []
+
+    def counted() -> Iterator[int]:
+        calls.append(len(calls))
+        yield from range(3)
+
+    source = Called("calls", counted, repeatable=False)
+    source.begin("")
+    assert messages(rows_of(source)) == [0, 1, 2]
+    assert calls == [0, 1]
+    lines = Lines(io.BytesIO(b"1\n2\n3\n"), is_json=True)
+    lines.begin("")
+    assert messages(rows_of(lines)) == [1, 2, 3]
+
+
+def test_a_very_long_line_of_standard_input_is_one_message(tmp_path: Path) -> None:
+    """Read from the file below, piece by piece; the last line needs no end."""
+    path = tmp_path / "long.txt"
+    path.write_bytes(b"x" * 3_000_000 + b"\n\n" + b"y" * 70_000)
+    with path.open("rb") as file:
+        got = messages(rows_of(Lines(file, is_json=False)))
+    assert [(len(str(one)), str(one)[:1]) for one in got] == [(3_000_000, "x"), (70_000, "y")]
 
 
 def test_lines_of_standard_input_are_json_or_text() -> None:

@@ -58,17 +58,22 @@ def _pipeline(folder: Path, options: str, *, head: str = HEAD) -> None:
 
 
 @contextmanager
-def _running(*options: str) -> Generator[subprocess.Popen[str]]:
-    """A process that runs the pipeline of this folder, once a message has reached what fails."""
+def _running(*options: str, lines: str = "") -> Generator[subprocess.Popen[str]]:
+    """A process that runs the pipeline of this folder, once a message has reached its stage. ``lines``: what it is
+    given by its standard input, which stays open."""
     process = subprocess.Popen(
         [sys.executable, "-m", "surepipe", "run", "shop.yaml", "--json", *options],
+        stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
     with process:
         assert process.stderr is not None
+        assert process.stdin is not None
         try:
+            process.stdin.write(lines)
+            process.stdin.flush()
             while (said := process.stderr.readline()) != "tried\n":
                 assert said, "it ended before it tried anything"
             yield process
@@ -207,6 +212,37 @@ def test_what_no_store_keeps_is_said_to_be_lost_or_read_again() -> None:
     assert str(left) == (
         "intake: 2 messages accepted and not confirmed; lost: the pipe has no journal"
     )
+
+
+PASSES = """\
+import sys
+def price(order):
+    sys.stderr.write("tried\\n")
+    sys.stderr.flush()
+    return order
+"""
+
+
+@pytest.mark.parametrize("is_told_to", [True, False], ids=["SIGTERM", "once"])
+def test_standard_input_that_stays_open_is_no_hindrance_and_no_end(
+    folder: Path, *, is_told_to: bool
+) -> None:
+    """SIGTERM while nothing comes: the process ends as others do, and not by an abort of the interpreter, whose
+    thread holds the lock of the stream. ``--once`` ends when that does: lines can't be read again."""
+    (folder / "shop_stages.py").write_text(PASSES)
+    _pipeline(folder, "journal: main, state: main")
+    text = (folder / "shop.yaml").read_text().replace("kind: jsonl, path: in.jsonl", "kind: stdin")
+    (folder / "shop.yaml").write_text(text)
+    with _running(*([] if is_told_to else ["--once"]), lines="1\n") as process:
+        assert process.stdin is not None
+        if is_told_to:
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(LAST_S) == Exit.INTERRUPTED
+        else:
+            process.stdin.write("2\n")
+        code, _, _ = _ended(process)
+    assert code == (Exit.INTERRUPTED if is_told_to else Exit.HELD)
+    assert read_lines("out.jsonl") == ([1] if is_told_to else [1, 2])
 
 
 def _lose(stream: str) -> None:

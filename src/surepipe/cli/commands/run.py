@@ -183,7 +183,11 @@ def run(
     ] = None,
     once: Annotated[
         bool,
-        typer.Option("--once", help="Take what sources have now, and end where they would wait."),
+        typer.Option(
+            "--once",
+            help="Take what sources have now, and end where they would wait. Functions and standard input "
+            "are read to their end.",
+        ),
     ] = False,
     drain: Annotated[
         float,

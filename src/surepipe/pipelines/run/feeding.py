@@ -34,6 +34,7 @@ from surepipe.errors import (
 )
 from surepipe.pipelines.assembly import (
     NOTHING,
+    EndsByItself,
     Environment,
     ReadsRuns,
     RowRun,
@@ -212,7 +213,8 @@ class _Through:
 class Feed:
     """An actor.
 
-    With ``once`` it ends when the source has nothing now, and ``may_end`` says that nothing more will come.
+    With ``once`` it ends when the source has nothing now, and ``may_end`` says that nothing more will come; or,
+    where the source ends by itself, when that does.
     """
 
     def __init__(
@@ -233,6 +235,7 @@ class Feed:
         self.is_source = ">" not in self.part
         self._tallies = tallies
         self.source = source
+        self._ends_by_itself = isinstance(source, EndsByItself) and source.ends_by_itself
         self.rows = 0
         """The number of the last row that was taken; those of earlier runs count."""
         self.ended = False
@@ -405,7 +408,7 @@ class Feed:
                 self._idle = 0
                 return self._move_run(run)
             found = self.source.read(ROWS_MAX)
-            if found is None or (not found and is_last):
+            if found is None or (not found and is_last and not self._ends_by_itself):
                 self._save_places()
                 self._end()
                 return 0

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
-from surepipe.actors import PipeNotice, StepRuntime, StreamSender
+from surepipe.actors import Pipe, PipeNotice, StepRuntime, StreamSender
 from surepipe.actors.store_calls import Silences
 from surepipe.core.effects import NoticeKind
 from surepipe.errors import PipeFull
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
+from tests.actors.stored_kit import sqlite_store
 
 SPOKEN = (NoticeKind.SILENT, NoticeKind.RECOVERED)
 
@@ -62,3 +65,55 @@ def test_a_call_that_hangs_is_silence_and_one_that_may_wait_is_not_before_its_ti
         NoticeKind.RECOVERED,
         "store main answers again, after 2.5 s",
     )
+
+
+def test_what_asks_nobody_is_no_answer() -> None:
+    """A transaction begins, and no store is asked for that: what failed before it has still no answer."""
+    now = 0
+    silences = Silences(lambda: now)
+    silences.began("main", "consumer", "effects wait")
+    silences.ended("main", "consumer", answered=False)
+    now = 3_000_000
+    assert [one.kind for one in silences.news()] == [NoticeKind.SILENT]
+    for asker in ("consumer", "load"):
+        with silences.asking("main", asker, "it begins") as asked:
+            asked.is_answered = None
+    assert silences.news() == []
+    with silences.asking("main", "consumer", "effects wait"):
+        pass
+    assert [one.kind for one in silences.news()] == [NoticeKind.RECOVERED]
+    with silences.asking("main", "load", "it begins") as asked:
+        asked.is_answered = None
+    now = 9_000_000
+    assert silences.news() == []
+
+
+def test_a_receiver_that_commits_tells_a_silence_once_however_often_it_tries(
+    tmp_path: Path,
+) -> None:
+    """Each attempt opens a transaction, for which no store is asked, and ends it, which finds none."""
+    steps, notices, got = StepRuntime(), list[PipeNotice](), list[object]()
+    inside = sqlite_store(tmp_path)
+    store = FaultyStore(inside)
+    with (
+        inside,
+        Pipe(
+            "orders",
+            "reliable",
+            state=store,
+            boundary="committed",
+            runtime=steps,
+            notices=notices.append,
+        ) as pipe,
+    ):
+        pipe.receive(lambda message, _: got.append(message))
+        pipe.send(1)
+        steps.advance(5)
+        store.script(Misfortune.OUTAGE, calls=1_000_000)
+        pipe.send(2)
+        steps.advance(20)
+        assert [one.kind for one in notices if one.kind in SPOKEN] == [NoticeKind.SILENT]
+        store.calm()
+        steps.advance(20)
+    assert [one.kind for one in notices if one.kind in SPOKEN] == list(SPOKEN)
+    assert got[-1] == 2

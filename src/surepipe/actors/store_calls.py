@@ -207,6 +207,14 @@ class _Open:
     since: int
     what: str
     is_under_way: bool = True
+    has_failed: bool = False
+
+
+@dataclass(slots=True)
+class Asked:
+    """A block in which a store is called, while it lasts. ``is_answered``: None where the store was not asked."""
+
+    is_answered: bool | None = True
 
 
 class Silences:
@@ -235,37 +243,42 @@ class Silences:
             before = calls.get(asker)
             # What failed first is what waits: the questions that come after it are for its sake.
             calls[asker] = (
-                _Open(since, what) if before is None else _Open(before.since, before.what)
+                _Open(since, what)
+                if before is None
+                else _Open(before.since, before.what, has_failed=True)
             )
             if self.oldest is None or since < self.oldest:
                 self.oldest = since
 
-    def ended(self, store: str, asker: object, *, answered: bool) -> None:
-        """The call has ended. An answer to one makes up for those of others that had failed before."""
+    def ended(self, store: str, asker: object, *, answered: bool | None) -> None:
+        """The call has ended. An answer to one makes up for those of others that had failed before. None: it came
+        to no call, so what failed before has still no answer."""
         with self._lock:
             calls = self._open[store]
-            if not answered:
+            if answered is False or (answered is None and calls[asker].has_failed):
                 calls[asker].is_under_way = False
                 return
             del calls[asker]
-            for other in [one for one, call in calls.items() if not call.is_under_way]:
+            failed = [one for one, call in calls.items() if not call.is_under_way]
+            for other in failed if answered else ():
                 del calls[other]
             self.oldest = min(
                 (call.since for each in self._open.values() for call in each.values()), default=None
             )
 
     @contextmanager
-    def asking(self, store: str, asker: object, what: str) -> Generator[None]:
-        """A block in which a store is called. It has answered unless StoreUnavailable is raised."""
+    def asking(self, store: str, asker: object, what: str) -> Generator[Asked]:
+        """A block in which a store is called. It has answered unless StoreUnavailable is raised, or the block says
+        otherwise."""
         self.began(store, asker, what)
-        answered = True
+        asked = Asked()
         try:
-            yield
+            yield asked
         except StoreUnavailable:
-            answered = False
+            asked.is_answered = False
             raise
         finally:
-            self.ended(store, asker, answered=answered)
+            self.ended(store, asker, answered=asked.is_answered)
 
     def news(self) -> list[Notice]:
         """Stores that have fallen silent since the last call, and stores that answer again."""

@@ -21,11 +21,13 @@ from surepipe.actors.consuming.consumer import Loop, Work, decoded
 from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
+from surepipe.actors.store_calls import Asked
 from surepipe.core.store_requests import (
     Committed,
     Failed,
     Transaction,
     TransactionalStore,
+    Unavailable,
     called,
     said_together,
 )
@@ -80,19 +82,23 @@ class Reaching(Protocol):
 
 
 class _Measured:
-    """A transaction whose beginning and end are calls of its store; between them handlers are at work."""
+    """A transaction whose end is a call of its store. What it begins with is none, but may fail like one; between
+    them handlers are at work."""
 
     def __init__(
         self,
         transaction: AbstractContextManager[Transaction],
-        asking: Callable[[], AbstractContextManager[None]],
+        asking: Callable[[], AbstractContextManager[Asked]],
     ) -> None:
         self._transaction = transaction
         self._asking = asking
+        self._begun: Transaction | None = None
 
     def __enter__(self) -> Transaction:
-        with self._asking():
-            return self._transaction.__enter__()
+        with self._asking() as asked:
+            self._begun = self._transaction.__enter__()
+            asked.is_answered = None
+        return self._begun
 
     def __exit__(
         self,
@@ -100,8 +106,19 @@ class _Measured:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> bool | None:
-        with self._asking():
-            return self._transaction.__exit__(kind, error, traceback)
+        with self._asking() as asked:
+            result = self._transaction.__exit__(kind, error, traceback)
+            asked.is_answered = self._is_answered(error)
+        return result
+
+    def _is_answered(self, error: BaseException | None) -> bool | None:
+        assert self._begun is not None
+        outcomes = self._begun.outcomes
+        if isinstance(error, StoreUnavailable) or any(
+            isinstance(one, Unavailable) for one in outcomes
+        ):
+            return False
+        return True if outcomes else None
 
 
 class Abandoned(Exception):
@@ -123,7 +140,7 @@ class Commits:
         self._state = state
         self._place = called(store)
 
-    def _asking(self) -> AbstractContextManager[None]:
+    def _asking(self) -> AbstractContextManager[Asked]:
         return self._receiver.silences.asking(
             self._place, self._receiver.runtime.here(), "the effects of messages wait"
         )

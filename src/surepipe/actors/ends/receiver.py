@@ -143,8 +143,12 @@ class ReceiverEnd(NodeEnd):
         return stack
 
     def _state_in(self, state: StateStore) -> bytes | None:
-        with self.silences.asking(self._stores.kept_in, "load", "the receiver's state waits"):
+        with self.silences.asking(
+            self._stores.kept_in, "load", "the receiver's state waits"
+        ) as asked:
             found = state.load()
+            if found is None:  # over a stream nobody was asked: the machine does that
+                asked.is_answered = None
         if fallen := state.rollback():
             self.around.notices.tell(Notice(NoticeKind.STATE_ROLLBACK, 0, (), fallen))
         return found

@@ -16,7 +16,7 @@ def _one(payload: bytes = b"x", until: Until = Until.CONFIRMED) -> Mark:
 
 
 def _offer(ledger: SenderMarks, *items: bytes | Mark) -> list[bytes]:
-    payloads = ledger.offering(items)
+    payloads = ledger.offering(items, 0)
     ledger.offered(len(payloads))
     return payloads
 

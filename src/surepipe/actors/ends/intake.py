@@ -125,11 +125,12 @@ class SenderMarks:
         self._offered = 0
         self._accepted = 0
 
-    def offering(self, items: Iterable[bytes | Mark]) -> Payloads:
-        """The payloads among these items, about to be offered to the machine in this order."""
+    def offering(self, items: Iterable[bytes | Mark], held: int) -> Payloads:
+        """The payloads among these items, about to be offered to the machine in this order, behind so many that it
+        had no room for when they were offered before."""
         runs: list[Payloads] = []
         singles: list[bytes] = []
-        ordinal = self._offered
+        ordinal = self._offered + held
         for item in items:
             if not isinstance(item, Mark):
                 singles.append(item)

@@ -158,10 +158,14 @@ class SenderHost(Host[SendingMachine]):
             self.around.is_route_back = False
             self.perform(machine.route_is_back(self.now()))
         items, has_marks = intake.drain()
-        payloads = ledger.offering(items) if has_marks else cast("list[bytes]", items)
-        if payloads or self._held:
-            if self._held:  # what the machine had no room for, against expectation, goes first
-                payloads, self._held = [*self._held, *payloads], []
+        payloads = (
+            ledger.offering(items, len(self._held)) if has_marks else cast("list[bytes]", items)
+        )
+        if self._held:  # what the machine had no room for, against expectation, goes first
+            payloads, self._held = [*self._held, *payloads], []
+            if not machine.room:
+                payloads, self._held = [], payloads
+        if payloads:
             self._offering = payloads
             ledger.offered(len(payloads))
             if self._trace is not None:

@@ -611,3 +611,72 @@ def test_what_close_raises_after_its_caller_was_cancelled_is_logged(
 
     run(body)
     assert "ended after its caller was cancelled, with NotConfirmed" in caplog.text
+
+
+@pytest.mark.parametrize("is_cancelled", [True, False], ids=["cancelled", "of-another-task"])
+def test_the_end_of_a_block_waits_for_a_close_that_is_under_way(*, is_cancelled: bool) -> None:
+    """1. A close waits for the handler. 2. Its caller is cancelled, or does not wait for it. 3. The block ends:
+    what was accepted is handled by then."""
+
+    async def body() -> None:
+        handler = Stopped()
+
+        async def block() -> None:
+            async with Pipe("orders") as pipe:
+                pipe.receive(handler)
+                await pipe.send_many(range(3))
+                closing = asyncio.ensure_future(pipe.close())
+                await handler.reached.wait()
+                while not any(t.name == "surepipe-async" for t in threading.enumerate()):
+                    await asyncio.sleep(0)
+                if is_cancelled:
+                    closing.cancel()
+                    with pytest.raises(asyncio.CancelledError):
+                        await closing
+                asyncio.get_running_loop().call_soon(handler.opened.set)
+
+        await block()
+        assert handler.seen == [0, 1, 2]
+
+    run(body)
+
+
+def test_a_close_in_the_body_of_a_loop_does_not_wait_for_itself() -> None:
+    """The message in hand can be settled by this loop alone, which stands at the close: it is named at once."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            await pipe.send(1)
+            async for _ in pipe:
+                with pytest.raises(NotConfirmed):
+                    await pipe.close(2 * PATIENCE_S)
+                break
+
+    run(body)
+    pipe = Pipe("orders")
+    pipe.send(1)
+    messages = iter(pipe)
+    assert next(messages) == 1
+    with pytest.raises(NotConfirmed):
+        pipe.close(2 * PATIENCE_S)
+
+
+@pytest.mark.parametrize("is_left_open", [True, False], ids=["left-open", "left"])
+def test_what_a_loop_has_settled_is_committed_by_close(*, is_left_open: bool) -> None:
+    """Eight of ten are asked for, so seven are settled. Nobody asks the loop for more, which is still there."""
+
+    async def body() -> None:
+        store = MemoryStore()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(10))
+        async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+            messages = aiter(receiver)
+            got = [await anext(messages) for _ in range(8)]
+            if not is_left_open:
+                del messages
+        assert got == list(range(8))
+        async with StreamReceiver("orders", [STREAM], store=store) as receiver:
+            await receiver.finish()
+            assert [message async for message in receiver] == [7, 8, 9]
+
+    run(body)

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.ends.face import EXIT_S, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.ends.face import EXIT_S, OneClose, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.replaying import Replayed, ReplayingFace
 from surepipe.errors import MisuseError
@@ -42,6 +42,15 @@ class Faced(Protocol):
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself."""
+        ...
+
+    @property
+    def closing(self) -> OneClose:
+        """The close that is under way, if one is."""
+        ...
+
+    def patience(self, timeout: float) -> float:
+        """How long ``close`` waits that is called here."""
         ...
 
     def close(self, timeout: float = ...) -> None:
@@ -100,9 +109,11 @@ class AsyncFace(Generic[N]):
         return str(self.sync)
 
     async def close(self, timeout: float = EXIT_S) -> None:
-        """As the synchronous ``close``. It goes on when it is cancelled, and what it raises then is logged."""
+        """As the synchronous ``close``. It goes on when it is cancelled, and what it raises then is logged; the
+        end of the block, or another ``close``, waits for one that is under way."""
         await in_task(lambda: self.sync.check_outside("close", loops=False))
-        await in_thread(lambda: self.sync.close(timeout))
+        patience = await in_task(lambda: self.sync.patience(timeout))
+        await in_thread(lambda: self.sync.closing.run(lambda: self.sync.close(patience)))
 
 
 class AsyncSending(AsyncFace[S]):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from surepipe.actors.async_face import AsyncFace
 from surepipe.actors.consuming.coroutines import Coroutines, in_thread
+from surepipe.actors.ends.face import OneClose
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.runtime import Alarm, Running, Runtime
@@ -126,6 +127,7 @@ class ServedBook(BookQueue):
         self._watcher = _Watcher(self)
         self._pulse = _Pulse(self)
         self._is_started = self._is_ending = False
+        self.closing = OneClose()
         super().__init__(
             name,
             store=store,
@@ -485,7 +487,11 @@ class ServedBook(BookQueue):
         trace: TracebackType | None,
     ) -> None:
         """As ``__exit__``, without blocking the loop, on which handlers come to their end."""
-        await in_thread(lambda: self.__exit__(kind, error, trace))
+        await in_thread(lambda: self.closing.run(lambda: self.__exit__(kind, error, trace)))
+
+    def patience(self, timeout: float) -> float:
+        """How long ``close`` waits that is called here."""
+        return timeout
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait in a handler for the handlers' end."""

@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future
 from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
@@ -29,6 +31,34 @@ EXIT_S = 30.0
 logger = logging.getLogger("surepipe")
 
 
+class OneClose:
+    """Lets several tasks close one face: those that come while a close is under way wait for its end, and get what
+    it raises. Its own caller may have been cancelled, and then nobody else would."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._under_way: Future[None] | None = None
+
+    def run(self, close: Callable[[], None]) -> None:
+        """Close, or wait for the close that is under way. What it closes a second time is its own affair."""
+        mine: Future[None] = Future()
+        with self._lock:
+            other = self._under_way
+            self._under_way = other or mine
+        if other is not None:
+            other.result()
+            return
+        try:
+            close()
+        except BaseException as error:
+            mine.set_exception(error)
+            raise
+        else:
+            mine.set_result(None)
+        finally:
+            self._under_way = None
+
+
 class Named:
     """The base of every face: a name, a codec, and whether it is closed."""
 
@@ -40,6 +70,7 @@ class Named:
         self._encode = self._codec.encode
         self._is_iterated = False
         self._is_closed = False
+        self.closing = OneClose()
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
@@ -53,6 +84,10 @@ class Named:
     def close(self, timeout: float = EXIT_S) -> None:
         """Take no more messages, wait until all are confirmed, and end."""
         raise NotImplementedError
+
+    def patience(self, timeout: float) -> float:
+        """How long ``close`` waits that is called here."""
+        return timeout
 
     def _end(self, timeout: float) -> None:
         raise NotImplementedError
@@ -96,8 +131,9 @@ class Named:
             await in_thread(self.abort)
             return
         await in_task(lambda: self.check_outside("close", loops=False))
+        timeout = await in_task(lambda: self.patience(EXIT_S))
         try:
-            await in_thread(self.close)
+            await in_thread(lambda: self.closing.run(lambda: self.close(timeout)))
         except asyncio.CancelledError:
             await in_thread(self._cut_short)
             raise

@@ -107,9 +107,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
         Raises NotConfirmed for what was not confirmed within ``timeout`` seconds, after everything is ended; a
         journal keeps that for the next pipe of this name. Where nobody takes messages (no handler, no loop) the
-        wait is short; a stream layer confirms what its store has, and does not need anybody. A handler that is
-        still busy at the end is left alone: what it handles is not confirmed. A second call does nothing. Raises
-        MisuseError inside the pipe's own handler, where nothing is changed.
+        wait is short, also in the body of a loop over the pipe, whose message nobody else could settle; a stream
+        layer confirms what its store has, and does not need anybody. A handler that is still busy at the end is
+        left alone: what it handles is not confirmed. A second call does nothing. Raises MisuseError inside the
+        pipe's own handler, where nothing is changed.
         """
         self.check_outside("close", loops=False)
         if self._is_closed:
@@ -119,6 +120,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             return
         self._closed()
         self.sender.finish()
+        timeout = self.patience(timeout)
         is_attended = self.receiver.has_consumer or self._is_iterated
         if not (is_attended or self._has_stream):
             timeout = min(timeout, UNATTENDED_S)
@@ -133,6 +135,12 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             raise
         finally:  # a handler has what is left of that time, or a second, to end its message
             self._end(max((end - self._runtime.now()) / 1_000_000, 1.0))
+
+    def patience(self, timeout: float) -> float:
+        """Nothing is handled while the loop that takes the messages is at this very call."""
+        works = self.receiver.works
+        is_loops_own = works.pulling_thread is not None and works.pulling_thread == works.here()
+        return min(timeout, UNATTENDED_S) if is_loops_own and not self._has_stream else timeout
 
     def _await_handled(self, timeout: float) -> None:
         """Where nothing confirms, what arrived may still wait for the handler; a stream keeps it."""

@@ -247,6 +247,9 @@ class ReceiverHost(Host[ReceivingMachine]):
         if self.is_built and not self.closing:
             self.closing = True
             self._works.cancel()
+            for work in self._works.running():  # a loop that was left open is asked by nobody else
+                if work.owner is self:
+                    self._look_at(work)
             self.look()
             self.perform(self.machine.close(self.now()))
 

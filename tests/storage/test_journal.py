@@ -34,6 +34,7 @@ from surepipe.core.store_requests import (
     GetPosition,
     Level,
     OpenProducer,
+    ReadFrom,
     Retention,
     Store,
     StoreOutcome,
@@ -115,13 +116,14 @@ def test_a_life_that_claims_late_does_not_stop_a_newer_one(store: FaultyStore) -
 
 
 class Overtaken(MemoryStore):
-    """A store on which something happens right before the next claim."""
+    """A store on which something happens right before the next claim, or another request."""
 
     happens: Callable[[], object] | None = None
+    before: type[object] = ClaimReader
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
-        """First the other thing, then the claim."""
-        if self.happens and isinstance(request, ClaimReader):
+        """First the other thing, then the request."""
+        if self.happens and isinstance(request, self.before):
             happens, self.happens = self.happens, None
             happens()
         return super().ask(request)
@@ -275,6 +277,21 @@ def test_confirmed_rows_leave_the_stream(store: FaultyStore) -> None:
     info = info_of(store)
     assert info.next - info.earliest <= 1_001, "the anchor, with the page that it is in"
     assert rows_of(store) == []
+
+
+def test_a_load_beside_an_earlier_life_that_is_still_confirming_is_to_be_asked_again() -> None:
+    """What that life forgets meanwhile is nothing that is missing: the load begins anew. How far it has come is
+    known without a load."""
+    store = Overtaken()
+    older = open_journal(store, 1)
+    count = TRIM_AFTER_MESSAGES + 1
+    assert older.write(AppendRows(1, 1, [b"x"] * count)) == WriteStored()
+    store.before, store.happens = ReadFrom, lambda: older.write(ForgetRows(1, count - 1))
+    with pytest.raises(StoreUnavailable, match="an earlier life is still confirming"):
+        contents_of(store)
+    assert contents_of(store).confirmed == (1, count - 1)
+    assert StoreJournal(store, store, "pipe").confirmed() == (1, count - 1)
+    assert StoreJournal(store, store, "other").confirmed() == (0, 0)
 
 
 def test_big_confirmed_rows_leave_the_stream_sooner(store: FaultyStore) -> None:

@@ -190,9 +190,9 @@ def test_a_stream_that_was_made_anew_remembers_nothing() -> None:
     """The record is of one incarnation of the stream."""
     store, runtime = MemoryStore(), StepRuntime(1)
     first = StackRecords(store, "s", 7, Terms("dedupe > stream"), runtime)
-    first.begin_to_write("p", holds_rows=True)
+    first.begin_to_write("p", holds_rows=lambda: True)
     anew = StackRecords(store, "s", 8, Terms("stream"), runtime)
-    anew.begin_to_write("p", holds_rows=True)
+    anew.begin_to_write("p", holds_rows=lambda: True)
     batch = Batch((Entries(1, "p", 5, 1, [b"x"]),), 2, 2)
     assert anew.compared("r", batch) is batch
     assert isinstance(first.compared("r", batch), Batch)

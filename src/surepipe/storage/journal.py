@@ -61,6 +61,7 @@ from surepipe.core.store_requests import (
     Stored,
     StreamInfo,
     TransactionalStore,
+    Trimmed,
     Unavailable,
     called,
     said_of,
@@ -241,6 +242,13 @@ class StoreJournal:
         with self._lock:
             return self._load()
 
+    def confirmed(self) -> tuple[int, int]:
+        """Epoch and seq of the last message that is known to be confirmed, (0, 0) for none. Reads nothing else,
+        and makes nothing. Raises StoreUnavailable, ConfigurationError."""
+        position = self._position()
+        state = ConfirmedState.decode(position.state) if position else ConfirmedState()
+        return state.epoch, state.through
+
     def _load(self) -> JournalContents:
         self._incarnation = self._made()
         self._own = OwnRows()
@@ -309,6 +317,10 @@ class StoreJournal:
         index = info.earliest
         while index < info.next:
             outcome = self._streams.read(self.stream, index, LOAD_MESSAGES, LOAD_BYTES)
+            if isinstance(outcome, Trimmed) and self._info().earliest > index:
+                raise StoreUnavailable(
+                    f"journal stream {self.stream!r}: an earlier life is still confirming; ask again"
+                )
             if not isinstance(outcome, Batch):
                 raise _as_error("journal stream", self.stream, outcome)
             yield from outcome.entries

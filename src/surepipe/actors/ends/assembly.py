@@ -28,9 +28,8 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink, Tracing
-from surepipe.core.effects import JournalContents
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store, TransactionalStore, called
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees import derive, hops
 from surepipe.guarantees.derivation import Derived
 from surepipe.pipes.catalogue import Layers, parse_layers
@@ -387,9 +386,12 @@ class Assembly:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
         if self.stream is not None:
             layer = next(one for one in self.layers if isinstance(one, Stream))
-            journal = self._in_journal if self._roles.journal is not None else None
-            producer = layer.producer or self.name
-            self.stream.write_as(producer, journal, alone=len(self.layers) == 1)
+            self.stream.write_as(
+                layer.producer or self.name,
+                self._holds_rows,
+                self._confirmed_before(),
+                alone=len(self.layers) == 1,
+            )
         end = SenderEnd(
             self.name,
             self._run_layers,
@@ -409,11 +411,18 @@ class Assembly:
             self.stream.listen(end.refused_by_store, end.met_other_reader, end.around.notices.tell)
         return end
 
-    def _in_journal(self) -> JournalContents:
-        """What the journal has from earlier lives. Raises StoreUnavailable."""
+    def _holds_rows(self) -> bool:
+        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
         store = self._roles.journal
-        assert store is not None
-        return StoreJournal(store, store, self.name).load()
+        return store is not None and bool(StoreJournal(store, store, self.name).load().rows)
+
+    def _confirmed_before(self) -> tuple[int, int]:
+        """How far messages of earlier lives were confirmed, as far as the journal can say now."""
+        store = self._roles.journal
+        try:
+            return (0, 0) if store is None else StoreJournal(store, store, self.name).confirmed()
+        except StoreUnavailable:
+            return (0, 0)
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

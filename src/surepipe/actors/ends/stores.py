@@ -14,7 +14,6 @@ from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.store_calls import StateStore
 from surepipe.core.effects import (
-    JournalContents,
     Notice,
     NoticeKind,
     SaveState,
@@ -114,7 +113,7 @@ class StackRecords:
 
     # The writer.
 
-    def begin_to_write(self, producer: str, *, holds_rows: bool) -> None:
+    def begin_to_write(self, producer: str, holds_rows: Callable[[], bool]) -> None:
         """Note the terms of this writer. ``holds_rows``: whether its journal has messages that are not confirmed.
 
         Raises StacksDiffer where something that is still to be read, or to be written, is of other terms; and
@@ -129,18 +128,18 @@ class StackRecords:
             return
         above = 0
         if known is not None:
-            above = self._end_of_former(producer, known, holds_rows=holds_rows)
+            above = self._end_of_former(producer, known, holds_rows)
         lines = [*stretches, Stretch(above, self._terms)][-STRETCHES_MAX:]
         self._put(self._notes, producer, [self._incarnation, *map(_line, lines)])
 
-    def _end_of_former(self, producer: str, known: Terms, *, holds_rows: bool) -> int:
+    def _end_of_former(self, producer: str, known: Terms, holds_rows: Callable[[], bool]) -> int:
         """The last life with the former terms. It must be over, and all that it wrote be read."""
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
             raise StoreUnavailable(said_of("stream", self._stream, info))
         is_empty = info.earliest == info.next
         is_read = bool(info.readers) and all(reader.next >= info.next for reader in info.readers)
-        if not (is_empty or is_read) or holds_rows:
+        if not (is_empty or is_read) or holds_rows():
             raise StacksDiffer(
                 f"stream {self._stream!r}: {producer!r} wrote it, or holds messages for it, as {known}; "
                 f"this sender has {self._terms}. Let the readers read all of that first, with the former "
@@ -420,20 +419,24 @@ class StreamStores:
         self._now_or_later(partial(self._make, retention, terms, runtime), may_be_away)
 
     def write_as(
-        self, producer: str, journal: Callable[[], JournalContents] | None, *, alone: bool
+        self,
+        producer: str,
+        holds_rows: Callable[[], bool],
+        confirmed: tuple[int, int],
+        *,
+        alone: bool,
     ) -> None:
-        """Note who writes, for readers, and see whether the stream still has what the journal knows to have been
-        stored. ``alone``: no layer above the stream has numbers of its own. Raises StacksDiffer,
-        StoreUnavailable."""
+        """Note who writes, for readers, and see whether the stream still has what the journal knows to be
+        ``confirmed`` (epoch and seq). ``alone``: no layer above the stream has numbers of its own. Raises
+        StacksDiffer, StoreUnavailable."""
         is_away = bool(self._to_make)
-        # Later it holds what this life has accepted, too.
-        contents = journal() if journal is not None else JournalContents()
+        held = holds_rows() if is_away else False  # later it holds what this life has accepted, too
 
         def write() -> None:
             assert self.records is not None
-            self.records.begin_to_write(producer, holds_rows=bool(contents.rows))
+            self.records.begin_to_write(producer, (lambda: held) if is_away else holds_rows)
             self.records.told = self._reader_said
-            if contents.confirmed[1] and (gone := self._gone(producer, contents, alone=alone)):
+            if confirmed[1] and (gone := self._gone(producer, confirmed, alone=alone)):
                 self.lost(gone)
 
         self._now_or_later(write, is_away)
@@ -450,20 +453,16 @@ class StreamStores:
             lost(notice)
         self._unheard.clear()
 
-    def _gone(self, producer: str, journal: JournalContents, *, alone: bool) -> Notice | None:
-        """What the stream had confirmed by the journal, and does not know of. It does not matter who made it anew.
-
-        Where it knows this producer, and rows of the same epoch are left, the machine finds out by itself.
-        """
+    def _gone(self, producer: str, confirmed: tuple[int, int], *, alone: bool) -> Notice | None:
+        """What the stream had confirmed by the journal, and does not know of. It does not matter who made it
+        anew."""
         info = self._streams.info(self.stream)
         if not isinstance(info, StreamInfo):
             return None  # whoever asks next is told
-        epoch, through = journal.confirmed
+        epoch, through = confirmed
         known = next((one for one in info.producers if one.producer == producer), None)
-        if known is not None:
-            is_told = not alone or any(rows.epoch == epoch for rows in journal.rows)
-            if is_told or (known.epoch, known.last) >= (epoch, through):
-                return None
+        if known is not None and (not alone or (known.epoch, known.last) >= confirmed):
+            return None
         first = known.last + 1 if known is not None and known.epoch == epoch else 1
         detail = (
             f"stream {self.stream!r} lacks what it had confirmed before, by the journal of {producer!r}: it was "

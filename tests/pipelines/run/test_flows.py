@@ -132,6 +132,38 @@ def test_a_message_that_spoils_its_batch_is_found_and_buried_alone(boundary: str
     assert letter.letter.payload.endswith(b"7")
 
 
+@pytest.mark.parametrize("boundary", ["committed", "processed"])
+def test_a_stage_that_changes_its_message_changes_it_for_nobody_beside_it(boundary: str) -> None:
+    """Several takers each get every message. One doubles the amount in place, another collects, a third reads, a
+    sink writes the message as it came."""
+    write_lines("in.jsonl", [{"amount": n} for n in (1, 2)])
+    pipe = f"  intake: {{from: lines, journal: main, state: main, boundary: {boundary}}}\n"
+    text = staged(
+        '  doubled: {from: intake, call: "test:double"}\n'
+        "  few: {from: intake, batch: {max: 2}}\n"
+        '  read: {from: intake, call: "test:read"}\n'
+        '  last: {from: [doubled, few, read], call: "test:read"}\n',
+        pipes=pipe,
+        sinks="sinks:\n"
+        "  raw: {from: intake, kind: jsonl, path: raw.jsonl}\n"
+        "  out: {from: last, kind: jsonl, path: out.jsonl}\n",
+    )
+
+    def double(order: dict[str, int]) -> dict[str, int]:
+        order["amount"] *= 2
+        return order
+
+    run(plan_of(text), double=double, read=lambda order: order)
+    found = read_lines("out.jsonl")
+    assert [one for one in found if isinstance(one, list)] in (
+        [[{"amount": 1}, {"amount": 2}]],
+        [[{"amount": 1}], [{"amount": 2}]],
+    )
+    amounts = sorted(one["amount"] for one in found if isinstance(one, dict))
+    assert amounts == [1, 2, 2, 4]
+    assert read_lines("raw.jsonl") == [{"amount": 1}, {"amount": 2}]
+
+
 def test_a_call_that_gives_none_passes_nothing_on() -> None:
     """And the message is settled."""
     write_lines("in.jsonl", [1, 2, 3])

@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
@@ -310,11 +311,14 @@ class StageFlow:
     # Steps.
 
     def _takers_of(self, name: str) -> Step:
-        steps = [(taker.name, self._behind(taker, name)) for taker in self._plan.takers(name)]
-        if len(steps) == 1:
-            return steps[0][1]
+        takers = self._plan.takers(name)
+        if len(takers) == 1:
+            return self._behind(takers[0], name)
 
-        each = [(taker, self._once(step)) for taker, step in steps]
+        each = [
+            (taker.name, self._once(_with_its_own(taker, self._behind(taker, name))))
+            for taker in takers
+        ]
 
         def give_each(message: object, about: About, turn: FlowTurn) -> None:
             for taker, step in each:
@@ -640,6 +644,18 @@ def _once_all(count: int, known: Callable[[], object]) -> Callable[[], object]:
 
 def _counted(about: About, attempt: int) -> About:
     return about if attempt == 1 else replace(about, attempt=attempt)
+
+
+def _with_its_own(taker: Node, step: Step) -> Step:
+    """1. A stage changes the message that it is given. 2. What stands beside it is given the same message. So each
+    function that stands beside others has a copy."""
+    if not isinstance(taker, StagePart | PythonSink):
+        return step
+
+    def run(message: object, about: About, turn: FlowTurn) -> None:
+        step(deepcopy(message), about, turn)
+
+    return run
 
 
 def _nowhere(message: object, about: About, turn: FlowTurn) -> None:

@@ -231,9 +231,13 @@ class PlainRun(Deployment):
             found.arrived[end].append(text)
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
-        for taker in self._plan.takers(name):
+        takers = self._plan.takers(name)
+        for taker in takers:
             is_met = is_met_twice(self._plan, about.pipe, taker)
-            self._into(taker, message, on_branch(about, name) if is_met else about)
+            # A function that stands beside others has a copy, as it has in a run.
+            is_own = len(takers) > 1 and isinstance(taker, StagePart | PythonSink)
+            own = deepcopy(message) if is_own else message
+            self._into(taker, own, on_branch(about, name) if is_met else about)
 
     def _into(self, part: Node, message: object, about: About) -> None:
         if isinstance(part, PipePart):

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.actors.books import AsyncBook, ServedBook
+from surepipe.actors.notices import PipeNotice
 from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
@@ -187,6 +188,58 @@ def test_a_handler_that_exits_has_failed_at_its_message(error: type[BaseExceptio
         (parked,) = book.parked()
         assert (parked.reason.value, parked.attempts) == ("poison", 2)
     assert appended(store, "out") == [b"good"]
+
+
+@pytest.mark.parametrize("retries", [2, 7])
+def test_a_handler_that_keeps_failing_is_told_once(retries: int) -> None:
+    """B-38: with the error, after five attempts or the last one; and ``parked`` keeps what the last one raised."""
+    attempts, told = list[int](), list[PipeNotice]()
+
+    def handle(message: BookMessage, context: Context) -> None:
+        del context
+        attempts.append(message.attempts)
+        raise ValueError(f"no such customer, try {len(attempts)}")
+
+    config = BookConfig(retries=retries, retry_min_s=0.001, retry_max_s=0.001)
+    with ServedBook(
+        "b", store=MemoryStore(), processor=handle, config=config, notices=told.append
+    ) as book:
+        book.enqueue("A", b"1")
+        assert book.wait_until_idle(WITHIN_S)
+        (parked,) = book.parked()
+        assert parked.error == f"ValueError: no such customer, try {retries}"
+        done = book.execute(parked.address)
+        assert (done.ok, done.error) == (False, f"ValueError: no such customer, try {retries + 1}")
+        assert book.parked()[0].error == done.error
+    (notice,) = told
+    tries = min(retries, 5)
+    assert str(notice) == (
+        f"pipe b (book): Poison, epoch 1, messages 1: queue 'A', {tries} attempts, the last raised "
+        f"ValueError: no such customer, try {tries}"
+    )
+
+
+def test_a_book_without_a_host_logs_what_its_handler_raises(
+    caplog: pytest.LogCaptureFixture, tmp_path: Path
+) -> None:
+    """B-38, B-40: one line; who opens the book later finds the error there."""
+
+    def handle(message: BookMessage, context: Context) -> None:
+        del message, context
+        raise KeyError("tenant")
+
+    address = f"sqlite:///{tmp_path}/b.db"
+    config = BookConfig(retries=1)
+    with BookQueue.inline("b", store=address, processor=handle, config=config) as book:
+        book.enqueue("A", b"1")
+        book.service()
+    (line,) = caplog.messages
+    assert (
+        line
+        == "book b: Poison, message 1: queue 'A', 1 attempt, the last raised KeyError: 'tenant'"
+    )
+    with BookQueue.inline("b", store=address, processor=handle, config=config) as book:
+        assert [one.error for one in book.parked()] == ["KeyError: 'tenant'"]
 
 
 def test_what_another_process_enqueues_is_served() -> None:

@@ -417,6 +417,9 @@ class ServedBook(BookQueue):
             logger.warning("book %s: %s", self.name, error)
         self._ring()
 
+    def _notice(self, notice: Notice) -> None:
+        self._notices.tell(notice)
+
     def _stalls(self, origin: str, error: Exception) -> None:
         self._notices.tell(Notice(NoticeKind.STALLED, 0, (), f"queue {origin!r}: {error}"))
 

@@ -95,7 +95,8 @@ def list_parked(
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(one.since / 1_000_000))
         since = f", since {when} UTC" if one.since else ""
         tries = f" after {one.attempts} attempts" if one.attempts else ""
-        said = f"  {_shown(one.origin)}  {one.reason}{tries}, {_cost(one)}{since}"
+        error = f": {_shown(one.error)}" if one.error else ""
+        said = f"  {_shown(one.origin)}  {one.reason}{tries}, {_cost(one)}{since}{error}"
         show([line((one.address, "head"), said)])
     if not found:
         show([line(f"nothing waits for a person in {part.name}")])
@@ -273,13 +274,14 @@ def _opened(plan: Plan, part: PipePart) -> Generator[BookQueue]:
 def _tell(part: PipePart, what: str, done: Manual, *, as_json: bool) -> None:
     """What came of it. Ends with an exit code where nothing was done."""
     if as_json:
-        facts = {"ok": done.ok, "why": str(done.why), "address": done.address}
+        facts = {"ok": done.ok, "why": str(done.why), "address": done.address, "error": done.error}
         show_json(facts | {"pipe": part.name})
     elif done.ok:
         moved = f", as {done.address}" if what == "put in again" else ""
         show([line(f"{part.name}: {what} ({done.why}){moved}")])
     else:
-        complain(f"{part.name}: not {what}: {_WHY.get(str(done.why), str(done.why))}")
+        error = f" ({_shown(done.error)})" if done.error else ""
+        complain(f"{part.name}: not {what}: {_WHY.get(str(done.why), str(done.why))}{error}")
     if not done.ok:
         raise typer.Exit(Exit.VIOLATED if str(done.why) == "not-now" else Exit.UNUSABLE)
 
@@ -305,6 +307,7 @@ def _facts(one: Parked) -> dict[str, object]:
         "attempts": one.attempts,
         "bytes": one.bytes,
         "since_us": one.since,
+        "error": one.error,
     }
 
 
@@ -312,6 +315,6 @@ def _cost(one: Parked) -> str:
     return f"{one.cost[2]} units, {one.bytes} bytes"
 
 
-def _shown(key: str) -> str:
-    """A key without what a terminal obeys."""
-    return key if key.isprintable() else repr(key)[1:-1]
+def _shown(text: str) -> str:
+    """A key, or what an error says, without what a terminal obeys."""
+    return text if text.isprintable() else repr(text)[1:-1]

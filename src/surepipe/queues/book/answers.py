@@ -11,6 +11,9 @@ from surepipe.errors import MisuseError, StoreUnavailable, SurepipeError
 from surepipe.queues.book.config import Cost, Vector
 from surepipe.queues.book.events import Footprint, Reason
 
+ERROR_SHOWN = 200
+"""Characters of an error that are kept beside its message, and told."""
+
 # Outcomes: what a handler returns (B-33).
 
 
@@ -66,6 +69,11 @@ class Raised:
     """True for a RecursionError."""
     is_late: bool = False
     """The handler has not returned yet, so nothing else of its queue may run."""
+
+    @property
+    def said(self) -> str:
+        """Type and text, as far as a person reads it."""
+        return f"{self.kind}: {self.text}"[:ERROR_SHOWN]
 
 
 Outcome: TypeAlias = Done | Rejected | TooHeavy | Later
@@ -214,17 +222,20 @@ class Why(StrEnum):
 
 @record
 class Manual:
-    """``ok`` when the message is dealt with. ``address``: of the message; after a requeue, its new one."""
+    """``ok`` when the message is dealt with. ``address``: of the message; after a requeue, its new one. ``error``:
+    what a handler that failed has raised."""
 
     ok: bool
     why: Why
     cost: Vector
     address: str
+    error: str = ""
 
 
 @record
 class Parked:
-    """A message that waits for a person, as ``parked`` lists it. ``since``: wall-clock microseconds (0: swept)."""
+    """A message that waits for a person, as ``parked`` lists it. ``since``: wall-clock microseconds (0: swept).
+    ``error``: what its last attempt raised, or why it was rejected."""
 
     address: str
     origin: str
@@ -233,6 +244,7 @@ class Parked:
     attempts: int
     bytes: int
     since: int
+    error: str = ""
 
 
 @record

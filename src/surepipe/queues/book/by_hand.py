@@ -111,10 +111,9 @@ class ByHand:
         outcome: AnyOutcome = handled.outcome
         kept = self._is_kept(outcome)
         if kept is not None:
-            tried = isinstance(outcome, Raised)
-            yield WriteEntry(
-                self._settle(address, "tried" if tried else "released", attempts=attempts + 1)
-            )
+            error = outcome.said if isinstance(outcome, Raised) else ""
+            how = "tried" if error else "released"
+            yield WriteEntry(self._settle(address, how, attempts=attempts + 1, error=error))
             if isinstance(outcome, Raised | Rejected):
                 reason = (
                     Reason.DEPTH
@@ -123,7 +122,7 @@ class ByHand:
                 )
                 detail = f"{outcome.kind}: {outcome.text}" if isinstance(outcome, Raised) else ""
                 self._tell(Failed(token, origin, token, reason, attempts + 1, detail))
-            return Manual(False, kept, cost, token)
+            return Manual(False, kept, cost, token, error)
         if isinstance(outcome, Rejected):
             dead: tuple[Effect, ...] = ()
             if self._session.config.on_rejected != "drop":
@@ -279,9 +278,10 @@ class ByHand:
         dead: bool = False,
         attempts: int = 0,
         staged: tuple[Items, ...] = (),
+        error: str = "",
     ) -> Settle:
         place = (address.generation, address.page, address.slot)
-        return Settle(self._session.wall, *place, how, length, dead, attempts, staged)
+        return Settle(self._session.wall, *place, how, length, dead, attempts, staged, error)
 
     def _dead(  # noqa: PLR0917 - the facts of one letter
         self, address: Address, token: str, payload: bytes, attempts: int, kind: str, text: str

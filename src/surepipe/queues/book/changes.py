@@ -30,7 +30,8 @@ class Items:
 
 @record
 class Facts:
-    """Details of a message that is parked or blocked. ``check`` is the CRC of its payload."""
+    """Details of a message that is parked or blocked. ``check`` is the CRC of its payload, ``error`` what the last
+    attempt said (empty: nothing)."""
 
     reason: Reason
     cost: Vector
@@ -38,6 +39,23 @@ class Facts:
     bytes: int
     since: int
     check: int
+    error: str = ""
+
+    @property
+    def row(self) -> list[object]:
+        """As it stands in an entry and in a checkpoint."""
+        known: list[object] = [self.reason.value, self.cost, self.attempts, self.bytes]
+        known += [self.since, self.check]
+        return [*known, self.error] if self.error else known
+
+    @classmethod
+    def of(cls, row: list[object]) -> Facts:
+        """Those of a row; of what is no such row ``decode`` says so."""
+        reason, cost, *rest = row
+        vector = cast("Vector", tuple(cast("list[int]", cost)) or NOTHING)
+        attempts, size, since, check, *error = cast("list[int]", rest)
+        said = cast("list[str]", error)
+        return cls(Reason(cast("str", reason)), vector, attempts, size, since, check, *said)
 
 
 @record
@@ -136,7 +154,8 @@ class Take:
 
 @record
 class Settle:
-    """What came of a reserved message: done, rejected, discarded, requeued, tried (an attempt) or released."""
+    """What came of a reserved message: done, rejected, discarded, requeued, tried (an attempt, with what it said)
+    or released."""
 
     at: int
     generation: int
@@ -147,6 +166,7 @@ class Settle:
     dead: bool = False
     attempts: int = 0
     staged: tuple[Items, ...] = ()
+    error: str = ""
 
 
 @record
@@ -206,10 +226,6 @@ class EntryCorrupt(ValueError):
     """These bytes are no entry of a book's log."""
 
 
-def _facts(facts: Facts) -> list[object]:
-    return [facts.reason.value, facts.cost, facts.attempts, facts.bytes, facts.since, facts.check]
-
-
 def encode(entry: Entry) -> bytes:
     """The bytes of an entry."""
     chunks: list[bytes] = []
@@ -233,6 +249,7 @@ def encode(entry: Entry) -> bytes:
             *("S", entry.at, entry.generation, entry.page, entry.slot, entry.how, entry.length),
             *(entry.dead, entry.attempts, listed(entry.staged)),
         ]
+        row += [entry.error] if entry.error else []
     else:
         row = [type(entry).__name__, *(getattr(entry, one.name) for one in fields(entry))]
     return b"\n".join([json.dumps(row, separators=(",", ":")).encode(), b"".join(chunks)])
@@ -243,10 +260,10 @@ def _visit_row(visit: VisitDone, staged: list[object]) -> list[object]:
         *(visit.origin, visit.token, visit.begin, visit.slot, visit.offset, visit.end.value),
         *(visit.deficit, visit.turn_open),
     ]
-    parks = [[page, slot, _facts(facts)] for page, slot, facts in visit.parks]
+    parks = [[page, slot, facts.row] for page, slot, facts in visit.parks]
     rest: list[object] = [
         *(parks, visit.rejected, visit.dead, visit.attempts, visit.wake),
-        *(_facts(visit.blocked) if visit.blocked else None, staged),
+        *(visit.blocked.row if visit.blocked else None, staged),
     ]
     return row + rest if any(rest) else row
 
@@ -273,9 +290,7 @@ def _decoded(kind: str, row: list[object], blob: bytes) -> Entry:
         return tuple(found)
 
     def facts(listed: object) -> Facts:
-        reason, cost, *rest = cast("list[object]", listed)
-        vector = cast("Vector", tuple(cast("list[int]", cost)) or NOTHING)
-        return Facts(Reason(cast("str", reason)), vector, *cast("list[int]", rest))
+        return Facts.of(cast("list[object]", listed))
 
     def visit(listed: object) -> VisitDone:
         row = cast("list[object]", listed)
@@ -319,10 +334,9 @@ def _decoded(kind: str, row: list[object], blob: bytes) -> Entry:
             tuple((origin, amount) for origin, amount in given),
         )
     if kind == "S":
-        *plain, listed = row
-        return Settle(
-            *cast("tuple[int, int, int, int, str, int, bool, int]", tuple(plain)), items(listed)
-        )
+        plain = cast("tuple[int, int, int, int, str, int, bool, int]", tuple(row[:8]))
+        listed, *error = row[8:]
+        return Settle(*plain, items(listed), *cast("list[str]", error))
     if kind == "Founded":
         at, settings = row
         pairs = cast("list[tuple[str, int | None]]", settings)

@@ -32,7 +32,6 @@ from surepipe.core.store_requests import (
 from surepipe.errors import StoreReset, StoreUnavailable
 from surepipe.queues.book.changes import Checkpoint, Facts
 from surepipe.queues.book.config import NOTHING, Vector
-from surepipe.queues.book.events import Reason
 from surepipe.queues.book.ledger import Book, Lease, Ledger
 from surepipe.queues.book.page import Page, PageCorrupt
 
@@ -64,18 +63,6 @@ _cursor_of = attrgetter(*_CURSOR[:-1])
 
 def _dumped(row: object) -> bytes:
     return _ENCODER.encode(row).encode()
-
-
-def _facts_row(facts: Facts | None) -> list[object] | None:
-    if facts is None:
-        return None
-    return [facts.reason.value, facts.cost, facts.attempts, facts.bytes, facts.since, facts.check]
-
-
-def _facts_of(row: list[object]) -> Facts:
-    reason, cost, *rest = row
-    vector = cast("Vector", tuple(cast("list[int]", cost)))
-    return Facts(Reason(cast("str", reason)), vector, *cast("list[int]", rest))
 
 
 class Checkpoints:
@@ -185,7 +172,7 @@ class Checkpoints:
         return _dumped(
             [
                 *_plain_of(book),
-                _facts_row(book.blocked),
+                book.blocked.row if book.blocked else None,
                 [lease.worker, lease.token, lease.upto, lease.counted, lease.spent]
                 if lease
                 else None,
@@ -195,7 +182,7 @@ class Checkpoints:
 
     def _page_row(self, book: Book, number: int, page: Page, pieces: list[int]) -> bytes:
         cursor = _cursor_of(page)
-        parked = [[slot, _facts_row(book.parked[number, slot])] for slot in page.parked]
+        parked = [[slot, book.parked[number, slot].row] for slot in page.parked]
         return _dumped([book.origin, *cursor, pieces, parked, list(page.done.items())])
 
     def _head_row(self, ledger: Ledger) -> bytes:
@@ -298,7 +285,7 @@ class Checkpoints:
             setattr(
                 book, name, tuple(cast("list[int]", value)) if isinstance(value, list) else value
             )
-        book.blocked = _facts_of(cast("list[object]", blocked)) if blocked else None
+        book.blocked = Facts.of(cast("list[object]", blocked)) if blocked else None
         if lease:
             worker, token, upto, counted, spent = cast("list[object]", lease)
             page, slot = cast("list[int]", upto)
@@ -315,7 +302,7 @@ class Checkpoints:
             setattr(page, name, value)
         page.base = page.size
         for slot, facts in cast("list[tuple[int, list[object]]]", parked):
-            known = _facts_of(facts)
+            known = Facts.of(facts)
             page.park(slot, known.bytes)
             book.parked[number, slot] = known
         for slot, length in cast("list[tuple[int, int]]", done):

@@ -852,9 +852,9 @@ class Ledger:
     def _note_attempts(self, book: Book, entry: Settle) -> None:
         known = book.parked.get((entry.page, entry.slot))
         if known is not None:
-            book.parked[entry.page, entry.slot] = replace(known, attempts=entry.attempts)
+            book.parked[entry.page, entry.slot] = _tried(known, entry)
         elif book.blocked is not None and (entry.page, entry.slot) == book.cursor[:2]:
-            book.blocked = replace(book.blocked, attempts=entry.attempts)
+            book.blocked = _tried(book.blocked, entry)
 
     def _mark(self, book: Book, entry: Settle) -> None:
         """The message is processed, out of turn or as the one that the queue stands still at."""
@@ -913,6 +913,10 @@ class Ledger:
                 for slot in range(page.slots):
                     if not page.is_processed(slot):
                         yield book, number, slot, book.parked.get((number, slot))
+
+
+def _tried(known: Facts, entry: Settle) -> Facts:
+    return replace(known, attempts=entry.attempts, error=entry.error or known.error)
 
 
 def _without(items: tuple[Items, ...], skipped: int) -> tuple[Items, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import logging
 import os
 import random
 import secrets
@@ -18,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 from zlib import crc32
 
+from surepipe.core.effects import Notice
 from surepipe.core.machine import Randomness
 from surepipe.core.store_requests import CommitPosition, Store
 from surepipe.errors import (
@@ -78,6 +80,7 @@ from surepipe.queues.book.service import (
 from surepipe.storage import MemoryStore, open_store
 from surepipe.storage.positions import number_now
 
+logger = logging.getLogger("surepipe")
 ORIGIN_MAX_BYTES = 256
 T = TypeVar("T")
 Handler: TypeAlias = "Callable[[BookMessage, Context], Outcome | Awaitable[Outcome | None] | None]"
@@ -281,6 +284,7 @@ class BookQueue:
             self._addresses,
             rng or random.Random(secrets.randbits(64)),
         )
+        self._session.notice = self._notice
         self._listeners: list[Listener] = []
         self._silent: dict[str, tuple[int, int]] = {}
         """Worker to how many entries were heard of it, and since when there are no more."""
@@ -658,6 +662,11 @@ class BookQueue:
             self.stalled.pop(request.origin, None)
         return True
 
+    def _notice(self, notice: Notice) -> None:
+        """A message keeps failing: of a book without a host, a line of the log."""
+        number = notice.ranges[0][0]
+        logger.warning("book %s: %s, message %d: %s", self.name, notice.kind, number, notice.detail)
+
     def _stalls(self, origin: str, error: Exception) -> None:
         """A queue waits; whoever hosts the book tells it."""
 
@@ -858,6 +867,7 @@ class BookQueue:
             return Parked(
                 *(token, origin, facts.reason, facts.cost, facts.attempts, facts.bytes),
                 facts.since,
+                facts.error,
             )
         if not page.is_loaded:
             self._log.load_page(generation, number, page)

@@ -16,12 +16,14 @@ from dataclasses import dataclass, field
 from typing import TypeAlias
 from zlib import crc32
 
+from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.machine import Randomness
 from surepipe.core.records import record
 from surepipe.core.timing import backoff
 from surepipe.queues.book.addresses import Addresses
 from surepipe.queues.book.answers import (
     DONE,
+    ERROR_SHOWN,
     REJECTIONS,
     AnyOutcome,
     Done,
@@ -57,6 +59,8 @@ PLACES = 256
 READ_AHEAD = 32
 """Messages that are taken out of a page at once where each has its own cost."""
 JITTER = 0.2
+WARN_AFTER = 5
+"""Attempts after which a message that fails is told of, as in pipes; or the last one, where there are fewer."""
 
 
 # What a host is asked to do.
@@ -185,6 +189,8 @@ class Session:
     reserved: set[tuple[int, int, int]] = field(default_factory=set[tuple[int, int, int]])
     """Messages that somebody in this process deals with by hand now."""
     visits: int = 0
+    notice: Callable[[Notice], object] | None = None
+    """Is told once of each message whose handler keeps failing."""
     passed: Callable[[Passed], object] | None = None
     """Hears of each message that no handler will see any more, in the order of its queue, before it is stored."""
 
@@ -656,6 +662,8 @@ class Worker:
             else "its handler did not return in time, or its worker died,"
         )
         raised = Raised("WorkerDied", f"{what} at each of {visit.book.attempts} attempts")
+        if is_spent:
+            self._tell_poison(visit, raised, visit.attempts)
         self._poison(visit, self._payload(visit), raised, visit.attempts)
         return End.BLOCKED if visit.blocked else End.CUT
 
@@ -842,6 +850,7 @@ class Worker:
                 return None if _is_over(told, self._config.cut_off(meter.limits)) else End.BUDGET
             case Raised():
                 if outcome.depth:
+                    self._tell_poison(visit, outcome, visit.attempts + 1)
                     self._rejected(visit, payload, cost, Reason.DEPTH, outcome.text)
                     return None
                 return self._failed(visit, payload, outcome, counted=counted)
@@ -874,7 +883,7 @@ class Worker:
     ) -> None:
         self._tell_failed(visit, payload, reason, visit.attempts + 1, text)
         if self._config.on_rejected == "park":
-            self._park(visit, payload, Reason.REJECTED, cost, visit.attempts + 1)
+            self._park(visit, payload, Reason.REJECTED, cost, visit.attempts + 1, text)
             return
         if self._config.on_rejected == "dead_letter":
             self._bury(visit, payload, "Rejected", reason.value, visit.attempts + 1)
@@ -888,6 +897,8 @@ class Worker:
     ) -> End | None:
         attempts = visit.attempts + (not counted)
         self._tell_failed(visit, payload, Reason.ERROR, attempts, f"{raised.kind}: {raised.text}")
+        if attempts == min(WARN_AFTER, self._config.retries):
+            self._tell_poison(visit, raised, attempts)
         if attempts >= self._config.retries and not raised.is_late:
             self._poison(visit, payload, raised, attempts)
             return End.BLOCKED if visit.blocked else None
@@ -902,13 +913,24 @@ class Worker:
         visit.wake = (self._session.wall, wait)
         return End.LATER
 
+    def _tell_poison(self, visit: _Visit, raised: Raised, attempts: int) -> None:
+        if self._session.notice is not None:
+            book = visit.book
+            number = book.pages[visit.begin].number + visit.slot
+            tries = "1 attempt" if attempts == 1 else f"{attempts} attempts"
+            detail = f"queue {book.origin!r}, {tries}, the last raised {raised.said}"
+            of_it = ((number, number),)
+            self._session.notice(Notice(NoticeKind.POISON, book.generation, of_it, detail))
+
     def _poison(self, visit: _Visit, payload: bytes, raised: Raised, attempts: int) -> None:
         match self._config.on_poison:
             case "park":
-                self._park(visit, payload, Reason.POISON, (1, len(payload), 0, 0), attempts)
+                cost = (1, len(payload), 0, 0)
+                self._park(visit, payload, Reason.POISON, cost, attempts, raised.said)
             case "block":
                 visit.attempts = attempts
-                self._block(visit, payload, Reason.POISON, (1, len(payload), 0, 0), attempts)
+                cost = (1, len(payload), 0, 0)
+                self._block(visit, payload, Reason.POISON, cost, attempts, raised.said)
             case "dead_letter":
                 self._bury(visit, payload, raised.kind, raised.text, attempts, raised.traceback)
                 visit.rejected += 1
@@ -940,24 +962,39 @@ class Worker:
                 visit.step(len(payload))
         return None
 
-    def _facts(self, payload: bytes, reason: Reason, cost: Vector, attempts: int) -> Facts:
-        return Facts(reason, cost, attempts, len(payload), self._session.wall, crc32(payload))
+    def _facts(
+        self, payload: bytes, reason: Reason, cost: Vector, attempts: int, error: str
+    ) -> Facts:
+        wall, check = self._session.wall, crc32(payload)
+        return Facts(reason, cost, attempts, len(payload), wall, check, error[:ERROR_SHOWN])
 
-    def _park(
-        self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector, attempts: int
+    def _park(  # noqa: PLR0917 - the facts of one message
+        self,
+        visit: _Visit,
+        payload: bytes,
+        reason: Reason,
+        cost: Vector,
+        attempts: int,
+        error: str = "",
     ) -> None:
         self._tell_parked(visit, payload, reason, cost)
         self._tell_passed(visit, reason.value, kept=True)
-        facts = self._facts(payload, reason, cost, attempts)
+        facts = self._facts(payload, reason, cost, attempts, error)
         visit.parks.append((visit.begin, visit.slot, facts))
         visit.parked += 1
         visit.step(len(payload))
 
-    def _block(
-        self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector, attempts: int
+    def _block(  # noqa: PLR0917 - the facts of one message
+        self,
+        visit: _Visit,
+        payload: bytes,
+        reason: Reason,
+        cost: Vector,
+        attempts: int,
+        error: str = "",
     ) -> None:
         self._tell_parked(visit, payload, reason, cost)
-        visit.blocked = self._facts(payload, reason, cost, attempts)
+        visit.blocked = self._facts(payload, reason, cost, attempts, error)
 
     def _tell_parked(self, visit: _Visit, payload: bytes, reason: Reason, cost: Vector) -> None:
         if self._ledger.listening:

@@ -369,7 +369,7 @@ async def _coroutine(message: Job, context: ProcessContext) -> Outcome:
     ("more", "error"),
     [
         ({"process": _coroutine}, "coroutine function"),
-        ({"process": Done}, "two arguments"),
+        ({"process": Done}, r"\(message, context\)"),
         ({"nodes": ["a", "a"]}, "different names"),
         ({"nodes": ["a b"]}, "different names"),
         ({"nodes": 0}, "one node or more"),

@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import AsyncGenerator, Callable, Coroutine, Generator
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,9 +19,12 @@ from surepipe import (
     MisuseError,
     NotConfirmed,
     Pipe,
+    ServedBook,
 )
 from surepipe.actors import StepRuntime
-from surepipe.storage import SqliteStore
+from surepipe.actors.clusters.worker import checked_function
+from surepipe.queues.ibc.module import MessageType
+from surepipe.storage import MemoryStore, SqliteStore
 
 Function = Callable[..., Any]
 Place = Callable[[Function, Path], None]
@@ -211,3 +215,111 @@ def test_a_key_that_gives_nothing_of_use_settles_no_message(shape: str, tmp_path
     """Whatever it gives or raises."""
     with pytest.raises((MisuseError, ConfigurationError, NotConfirmed)):
         _key(NOT_RUN[shape], tmp_path)
+
+
+def _two(one: object, two: object) -> None:
+    """Takes more than a message."""
+    del one, two
+
+
+def _nothing() -> None:
+    """Takes no message."""
+
+
+def _named(message: object, *, currency: str) -> None:
+    """Nobody gives it the last one."""
+    del message, currency
+
+
+def _pipe(**options: Function) -> Place:
+    """A pipe with options that are made of the function."""
+
+    def make(function: Function, folder: Path) -> None:
+        del folder
+        given: dict[str, Any] = {name: option(function) for name, option in options.items()}
+        Pipe("p", runtime=StepRuntime(1), **given).abort()
+
+    return make
+
+
+def _channel_of(receive: Callable[[Channel, Function], object]) -> Place:
+    def make(function: Function, folder: Path) -> None:
+        del folder
+        channel = Channel("t", route=LocalRoute(), runtime=StepRuntime(1))
+        try:
+            receive(channel, function)
+        finally:
+            channel.abort()
+
+    return make
+
+
+def _listener(function: Function, folder: Path) -> None:
+    del folder
+    Listener(LocalRoute(), names="t", accept=function, runtime=StepRuntime(1)).close(0.1)
+
+
+def _book(function: Function, folder: Path) -> None:
+    del folder
+    ServedBook("b", store=MemoryStore(), processor=function, start=False).abort()
+
+
+def _cost(function: Function, folder: Path) -> None:
+    del folder
+    ServedBook("b", store=MemoryStore(), processor=_two, cost=function, start=False).abort()
+
+
+def _node(function: Function, folder: Path) -> None:
+    del folder
+    checked_function(function)
+
+
+def _type_of(callback: str) -> Place:
+    def make(function: Function, folder: Path) -> None:
+        del folder
+        given: dict[str, Any] = {callback: function}
+        MessageType("t", "m", **given)
+
+    return make
+
+
+def _same(function: Function) -> Function:
+    return function
+
+
+def _encoding(function: Function) -> SimpleNamespace:
+    return SimpleNamespace(encode=function, decode=_same)
+
+
+def _decoding(function: Function) -> SimpleNamespace:
+    return SimpleNamespace(encode=_same, decode=function)
+
+
+PLACES: dict[str, tuple[Place, Function]] = {
+    "receive": (_receive, _two),
+    "receive_many": (_receive_many, _two),
+    "committed": (_committed, _nothing),
+    "channel": (_channel_of(lambda channel, handle: channel.receive(handle)), _nothing),
+    "channel_many": (_channel_of(lambda channel, handle: channel.receive_many(handle)), _two),
+    "accept": (_listener, _two),
+    "key": (_pipe(key=_same), _two),
+    "notices": (_pipe(notices=_same), _two),
+    "dead letters": (_pipe(dead_letter=_same), _two),
+    "encode": (_pipe(codec=_encoding), _two),
+    "decode": (_pipe(codec=_decoding), _two),
+    "book": (_book, _same),
+    "cost of a book": (_cost, _two),
+    "replicated queue": (_node, _same),
+    "on_receive": (_type_of("on_receive"), _same),
+    "on_commit": (_type_of("on_commit"), _two),
+    "on_rollback": (_type_of("on_rollback"), _two),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_what_takes_other_arguments_is_refused_when_it_is_given(place: str, tmp_path: Path) -> None:
+    """It would fail at every message; so would one that wants a keyword, which nobody gives."""
+    take, other = PLACES[place]
+    for function in (other, _named):
+        with pytest.raises((MisuseError, ConfigurationError), match="argument"):
+            take(function, tmp_path)

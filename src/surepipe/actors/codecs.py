@@ -23,6 +23,7 @@ from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
 
 from surepipe.actors.consuming.coroutines import require_plain, unrun_in
+from surepipe.core.callables import require_call
 from surepipe.errors import ConfigurationError, MisuseError
 
 # How a replayed letter carries how often it was replayed: in front of its payload, between the codecs.
@@ -261,8 +262,10 @@ def choose_codec(choice: CodecChoice) -> Codec:
         return _NAMED[choice]()
     if isinstance(choice, type):
         return ModelCodec(choice)
-    for name in ("encode", "decode"):
-        require_plain(f"{name} of the codec", getattr(choice, name, None), "nobody would await it")
+    for name, argument in (("encode", "message"), ("decode", "payload")):
+        what, function = f"{name} of the codec", getattr(choice, name, None)
+        require_plain(what, function, "nobody would await it")
+        require_call(what, function, argument, ConfigurationError)
     return GuardedCodec(choice)
 
 

@@ -8,6 +8,7 @@ from typing import TypeAlias
 
 from surepipe.actors.consuming.coroutines import finish, require_handler
 from surepipe.actors.runtime import Runtime
+from surepipe.core.callables import require_call
 from surepipe.core.effects import Letter
 from surepipe.storage.letters import attempts_text
 
@@ -17,8 +18,9 @@ DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 
 def awaiting(place: DeadLetterPlace, runtime: Runtime) -> DeadLetterPlace:
     """The same place, where a letter counts as stored when a coroutine has stored it. Raises MisuseError for a
-    generator function."""
+    generator function, and for what takes no letter."""
     require_handler(place)
+    require_call("the place of dead letters", place, "letter")
 
     def post(letter: Letter) -> object:
         result = place(letter)

@@ -8,7 +8,9 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from surepipe.actors.consuming.coroutines import refuse_unrun, require_plain
+from surepipe.core.callables import require_call
 from surepipe.core.effects import Notice, NoticeKind, Ranges
+from surepipe.errors import ConfigurationError
 
 logger = logging.getLogger("surepipe")
 
@@ -55,6 +57,7 @@ class Notices:
             "it is called on a thread of the pipe; give a plain function, which may call "
             "loop.call_soon_threadsafe",
         )
+        require_call(f"notices of pipe {pipe}", callback, "notice", ConfigurationError)
         self._callback = callback
 
     def tell(self, notice: Notice) -> None:

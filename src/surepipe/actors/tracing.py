@@ -19,6 +19,7 @@ from surepipe.actors.consuming.consumer import Work
 from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
+from surepipe.core.callables import require_call
 from surepipe.core.claims import Guarantee, in_order
 from surepipe.core.effects import (
     Accepted,
@@ -32,6 +33,7 @@ from surepipe.core.effects import (
     Renumbered,
 )
 from surepipe.core.ranges import RangeSet
+from surepipe.errors import ConfigurationError
 
 logger = logging.getLogger("surepipe")
 Columns: TypeAlias = Mapping[str, str | int]
@@ -63,6 +65,7 @@ class Tracing:
 
     def __init__(self, sink: TraceSink, runtime: Runtime) -> None:
         require_plain("write of the trace", sink.write, "its rows would be lost; give a plain one")
+        require_call("write of the trace", sink.write, "columns", ConfigurationError)
         self._sink = sink
         self._now = runtime.now
         self._since = runtime.wall_ms() * 1000 - runtime.now()

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, must_end, unrun_in
+from surepipe.core.callables import refusal_of
 from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
 
@@ -110,14 +111,10 @@ def require_key(what: str, path: str, function: Callable[..., object]) -> None:
         raise ConfigurationError(
             f"{what}: {path} is a generator, and a key is one value: return it"
         )
-    try:
-        inspect.signature(function).bind(object())
-    except TypeError as error:
+    if why := refusal_of(function, "message"):
         raise ConfigurationError(
-            f"{what}: {path} can't be called with a message ({error}): write def {_name(function)}(message)"
-        ) from None
-    except ValueError:  # a builtin that does not tell
-        return
+            f"{what}: {path} can't be called with a message ({why}): write def {_name(function)}(message)"
+        )
 
 
 def require_source(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 import logging
 from collections.abc import Callable
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
@@ -27,6 +26,7 @@ from surepipe.actors.notices import NoticeCallback
 from surepipe.actors.routes import Route, link_counters
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
+from surepipe.core.callables import refusal_of, require_call
 from surepipe.core.store_requests import Level
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.guarantees import derive
@@ -225,7 +225,7 @@ class ChannelFace(Face):
         ``reply(answer)`` sends through this channel, in a coroutine ``await reply.send(answer)``; see ``Reply``. A
         coroutine function is awaited as by ``Pipe.receive``. A message is settled when the handler
         returns; when it raises, the message is tried again with growing waits. Raises PipeClosed, and MisuseError
-        when there is a handler or a ``for`` loop already, or when this one takes more than two arguments.
+        when there is a handler or a ``for`` loop already, or when this one takes neither of the two.
         """
         self._check_open()
         self._check_unused()
@@ -238,14 +238,13 @@ class ChannelFace(Face):
 
     def _taking(self, handler: Handler | AnsweringHandler) -> Handler:
         """The handler as one that takes the message alone."""
-        wanted = _arguments_of(handler)
-        if wanted > 2:
+        if not refusal_of(handler, "message"):
+            return cast("Handler", handler)
+        if why := refusal_of(handler, "message, reply"):
             raise MisuseError(
-                f"channel {self.name}: the handler takes {wanted} arguments; "
+                f"channel {self.name}: the handler can't be called ({why}); "
                 "write handler(message) or handler(message, reply)"
             )
-        if wanted < 2:
-            return cast("Handler", handler)
         answering = cast("AnsweringHandler", handler)
         reply = Reply(
             lambda message, timeout: self.send(message, timeout=timeout), self.peer_address
@@ -257,6 +256,7 @@ class ChannelFace(Face):
         self._check_open()
         self._check_unused()
         require_handler(handler)
+        require_call(f"channel {self.name}: the handler", handler, "messages")
         if not self._in_tasks(
             handler, lambda: together_in_task(cast("CoroutineBatchHandler", handler), self._codec)
         ):
@@ -332,16 +332,6 @@ class Channel(ChannelFace):
 
 def _nobody_cares() -> None:
     """A calling end is in nobody's list."""
-
-
-def _arguments_of(handler: Callable[..., object]) -> int:
-    """How many arguments a handler must be given; 1 where it can't be told."""
-    try:
-        parameters = inspect.signature(handler).parameters.values()
-    except (TypeError, ValueError):
-        return 1
-    by_place = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-    return sum(p.kind in by_place and p.default is inspect.Parameter.empty for p in parameters)
 
 
 class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):

@@ -23,6 +23,7 @@ from surepipe.actors.ends.face import EXIT_S
 from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
+from surepipe.core.callables import require_call
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes import channel as machines
 from surepipe.pipes.catalogue import Layers
@@ -99,6 +100,7 @@ class Listener:
                 "a listener needs names: those of the channels that may come in"
             )
         require_handler(accept)
+        require_call("accept", accept, "channel")
         self._accept = accept
         self._plan = ChannelPlan(min(self.names), layers, back, route, settings)
         self._machine = machines.ListenerMachine(sorted(self.names))

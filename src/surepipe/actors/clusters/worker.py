@@ -17,6 +17,7 @@ from typing import TypeAlias, cast
 
 from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.store_calls import Asking
+from surepipe.core.callables import require_call
 from surepipe.core.records import record
 from surepipe.errors import ConfigurationError
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Later, Outcome, ProcessJobs, Refuse
@@ -61,12 +62,7 @@ def checked_function(process: Function) -> Function:
             "process is a coroutine function or a generator: give a plain function that returns Done, Refuse or "
             "Later"
         )
-    try:
-        inspect.signature(process).bind(None, None)
-    except TypeError:
-        raise ConfigurationError(
-            "process is called with two arguments, the message and a context: def process(message, context)"
-        ) from None
+    require_call("process", process, "message, context", ConfigurationError)
     return process
 
 

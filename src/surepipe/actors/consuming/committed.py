@@ -9,7 +9,6 @@ transactions take nothing back gets one for each message; ``receive_many`` gives
 
 from __future__ import annotations
 
-import inspect
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -22,6 +21,7 @@ from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, 
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
 from surepipe.actors.store_calls import Asked
+from surepipe.core.callables import refusal_of
 from surepipe.core.store_requests import (
     Committed,
     Failed,
@@ -323,14 +323,7 @@ def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
     """Raises MisuseError for what is no handler, and for one that takes a transaction where there is none, or none
     where there is."""
     require_handler(handler)
-    wanted = 2 if committed else 1
-    try:
-        signature = inspect.signature(handler)
-    except (TypeError, ValueError):  # a builtin that does not tell
-        return
-    try:
-        signature.bind(*range(wanted))
-    except TypeError as error:
+    if why := refusal_of(handler, "message, transaction" if committed else "message"):
         what = (
             "with boundary 'committed' a handler gets the message and the transaction that its "
             "effects belong to: write handle(message, transaction)"
@@ -338,4 +331,4 @@ def check_handler(handler: Callable[..., object], *, committed: bool) -> None:
             else "a handler gets the message: write handle(message); a transaction comes with "
             "boundary 'committed'"
         )
-        raise MisuseError(f"{what} ({error})") from None
+        raise MisuseError(f"{what} ({why})")

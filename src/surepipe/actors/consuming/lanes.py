@@ -21,6 +21,7 @@ from surepipe.actors.consuming.coroutines import LoopEnded, require_plain
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
+from surepipe.core.callables import require_call
 from surepipe.core.effects import Key
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.stack.boundary import LANES_MAX
@@ -380,6 +381,8 @@ def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes |
     require_plain(
         f"the key of pipe {pipe}", key, "it is asked for each message; give a plain function"
     )
+    if not isinstance(key, str):
+        require_call(f"the key of pipe {pipe}", key, "message", ConfigurationError)
     count: object = DEFAULT_LANES if lanes is None else lanes
     if type(count) is not int or not 1 <= count <= LANES_MAX:
         raise ConfigurationError(

@@ -22,11 +22,19 @@ from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.tracing import TraceSink, Tracing, digests_of
+from surepipe.core.callables import require_call
 from surepipe.core.claims import Guarantee
 from surepipe.core.ranges import RangeSet
 from surepipe.core.store_requests import CommitPosition, Store
 from surepipe.core.timing import BackOff
-from surepipe.errors import Fenced, MisuseError, PipeClosed, StoreUnavailable, SurepipeError
+from surepipe.errors import (
+    ConfigurationError,
+    Fenced,
+    MisuseError,
+    PipeClosed,
+    StoreUnavailable,
+    SurepipeError,
+)
 from surepipe.observe.status import BookSeen, QueueSeen
 from surepipe.pipelines.assembly import Environment
 from surepipe.pipelines.models.pipes import BookRoutePart, PipePart
@@ -373,6 +381,7 @@ class BookPipe:
         if isinstance(word, int):
             return Cost(units=word)
         found = self._environment.function(word) if ":" in word else value_reader(word)
+        require_call(f"cost {word} of pipe {self.name}", found, "message", ConfigurationError)
         codec = self._codec
 
         def cost(payload: bytes) -> Cost:

@@ -18,6 +18,7 @@ from typing import TypeAlias, cast
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
+from surepipe.core.callables import require_call
 from surepipe.core.claims import Atom, Claim, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.assessing import UNUSED, assess
@@ -135,9 +136,8 @@ def built(builder: Builder) -> Functions:
         )
     functions = Functions(given={HANDLER: handler})
     if check is not None:
-        if not callable(check):
-            raise MisuseError(f"the builder gave {check!r} as its check, which is no function")
-        functions.check = check
+        require_call("the check that the builder gave", check, "run")
+        functions.check = cast("Callable[[object], object]", check)
     return functions
 
 

@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
 from zlib import crc32
 
+from surepipe.core.callables import require_call
 from surepipe.core.effects import Notice
 from surepipe.core.machine import Randomness
 from surepipe.core.store_requests import CommitPosition, Store
@@ -257,7 +258,7 @@ class BookQueue:
         _utf8("the name of a book", name)
         if not name:
             raise MisuseError("the name of a book is empty")
-        _refuse_generators(processor, cost)
+        _check_functions(processor, cost)
         self.name = name
         self.config = config if config is not None else BookConfig()
         self.worker = worker or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
@@ -1010,6 +1011,7 @@ class BookQueue:
 
     def subscribe(self, listener: Listener) -> None:
         """Call the listener with every event of this process, behind the change. One that raises is counted."""
+        require_call("a listener", listener, "event")
         self._listeners.append(listener)
         self._log.ledger.listening = True
 
@@ -1141,7 +1143,7 @@ def _raised(error: BaseException) -> Raised:
     )
 
 
-def _refuse_generators(processor: object, cost: object) -> None:
+def _check_functions(processor: object, cost: object) -> None:
     for what, function in (("processor", processor), ("cost", cost)):
         inner = function
         while hasattr(inner, "func"):
@@ -1155,11 +1157,11 @@ def _refuse_generators(processor: object, cost: object) -> None:
             raise MisuseError(
                 f"cost {name} is a coroutine function; a cost is told at once: make it a plain function"
             )
-    if not callable(processor):
-        raise MisuseError(
-            f"processor is {processor!r}; give a function of a message and its context"
-        )
-    if not callable(cost) and not isinstance(cost, Cost):
+    require_call("the processor", processor, "message, context")
+    if isinstance(cost, Cost):
+        return
+    if not callable(cost):
         raise MisuseError(
             f"cost is {cost!r}; give a Cost, or a function of the payload that returns one"
         )
+    require_call("cost", cost, "payload")

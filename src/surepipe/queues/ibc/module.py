@@ -11,6 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final, Literal, Protocol, TypeAlias, cast
 
+from surepipe.core.callables import require_call
 from surepipe.errors import MisuseError
 from surepipe.queues.ibc.keys import APPLICATION_CODES, TYPE
 
@@ -59,6 +60,11 @@ class Sending:
 OnReceive: TypeAlias = Callable[["Transaction", bytes], "bytes | Fail | Deferral"]
 OnCommit: TypeAlias = Callable[["Transaction", bytes, bytes], object]
 OnRollback: TypeAlias = Callable[["Transaction", bytes, int, bytes], object]
+_CALLED = {
+    "on_receive": "tx, data",
+    "on_commit": "tx, data, result",
+    "on_rollback": "tx, data, code, result",
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,8 +87,11 @@ class MessageType:
             raise MisuseError(
                 f'on_callback_error is {self.on_callback_error!r}; give "stop" or "park"'
             )
-        for called in (self.on_receive, self.on_commit, self.on_rollback):
-            check_plain(called)
+        for what, arguments in _CALLED.items():
+            called = getattr(self, what)
+            if called is not None:
+                check_plain(called)
+                require_call(f"{what} of {self.name}", called, arguments)
 
 
 def check_plain(called: object) -> None:

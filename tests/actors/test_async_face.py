@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Protocol, cast
+from typing import Literal, Protocol, cast
 
 import pytest
 
@@ -466,6 +466,46 @@ def test_a_block_that_is_cancelled_while_its_end_waits_ends_at_once_and_says_wha
     run(body)
     assert "pipe orders ends with 1 messages that are not confirmed" in caplog.text
     assert "died" not in caplog.text
+
+
+@pytest.mark.parametrize("boundary", ["processed", "committed"])
+def test_a_coroutine_that_a_thread_waits_for_is_cancelled_with_its_block(
+    boundary: Literal["processed", "committed"], tmp_path: Path
+) -> None:
+    """A plain function that gives one, or a transaction, takes a thread: the coroutine ends before the block."""
+    ended: list[str] = []
+
+    async def body() -> None:
+        begun = asyncio.Event()
+
+        async def wait() -> None:
+            begun.set()
+            try:
+                await asyncio.Event().wait()
+            finally:
+                ended.append("handler")
+
+        with sqlite_store(tmp_path) as store:
+            pipe = Pipe("orders", state=store, boundary=boundary)
+            with contextlib.suppress(ZeroDivisionError):
+                async with pipe as face:
+                    is_plain = boundary == "processed"
+                    face.receive((lambda _: wait()) if is_plain else _in_transaction(wait))
+                    await face.send(1)
+                    await begun.wait()
+                    raise ZeroDivisionError
+            ended.append("block")
+
+    run(body)
+    assert ended == ["handler", "block"]
+
+
+def _in_transaction(work: Callable[[], Awaitable[None]]) -> Callable[..., Awaitable[None]]:
+    async def handle(message: object, transaction: object) -> None:
+        del message, transaction
+        await work()
+
+    return handle
 
 
 def test_an_interrupt_while_a_pipe_is_closed_says_what_is_lost(

@@ -666,3 +666,80 @@ def test_a_handler_that_would_wait_for_its_own_end_is_told_so() -> None:
 
     asyncio.run(serve())
     assert told == ["book b: close in its own handler would wait for itself"]
+
+
+class Endless:
+    """A coroutine handler that waits for ever, and tells how it was ended."""
+
+    def __init__(self) -> None:
+        self.begun = asyncio.Event()
+        self.ended: list[str] = []
+
+    async def __call__(self, message: BookMessage, context: Context) -> None:
+        del message, context
+        self.begun.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.ended.append("handler")
+
+
+@pytest.mark.parametrize("limit_s", [None, WITHIN_S])
+@pytest.mark.parametrize("waits", ["body", "end"])
+def test_a_block_that_is_cancelled_cancels_its_handlers(
+    waits: str, limit_s: float | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """B-67: in its body or at its end, which waits for the handler; none of them goes on behind the block. The
+    message comes again, and that was no attempt."""
+    monkeypatch.setattr("surepipe.actors.books.LEFT_S", 0.0)
+    store, handle, config = MemoryStore(), Endless(), BookConfig(retries=1)
+
+    async def block(is_left: asyncio.Event) -> None:
+        async with ServedBook(
+            "b", store=store, processor=handle, config=config, time_limit_s=limit_s
+        ) as book:
+            await book.enqueue("A", b"1")
+            await handle.begun.wait()
+            is_left.set()
+            if waits == "body":
+                await asyncio.Event().wait()
+
+    async def serve() -> None:
+        is_left = asyncio.Event()
+        task = asyncio.create_task(block(is_left))
+        await is_left.wait()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        handle.ended.append("block")
+
+    asyncio.run(serve())
+    assert handle.ended == ["handler", "block"]
+    seen = Seen()
+    with ServedBook("b", store=store, processor=seen, config=config) as book:
+        assert seen.take(1) == [b"1"]
+        assert book.wait_until_idle(WITHIN_S)
+        assert book.totals()["done"] == 1
+
+
+def test_a_book_whose_loop_is_closed_blames_no_message() -> None:
+    """B-97: it is served no more and says so; the message waits as before."""
+
+    async def handle(message: BookMessage, context: Context) -> None:
+        del message, context
+
+    book = ServedBook(
+        "b", store=MemoryStore(), processor=handle, config=BookConfig(retries=1), start=False
+    )
+
+    async def face() -> None:
+        AsyncBook(book)
+
+    asyncio.run(face())
+    with book:
+        book.start()
+        book.enqueue("A", b"1")
+        assert book.wait_until_idle(WITHIN_S)
+        assert "the event loop that its handler runs on is closed" in str(book.failure)
+        assert book.parked() == []
+        assert book.totals()["queued"] == 1

@@ -17,7 +17,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from surepipe.actors.async_face import AsyncFace
-from surepipe.actors.consuming.coroutines import Coroutines, in_thread
+from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, LoopEnded, in_thread
 from surepipe.actors.ends.face import OneClose
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
@@ -28,7 +28,7 @@ from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import CommitPosition, Store, called
 from surepipe.core.timing import BackOff
 from surepipe.errors import Fenced, MisuseError, StoreReset, StoreUnavailable, SurepipeError
-from surepipe.queues.book.answers import AnyOutcome, Raised
+from surepipe.queues.book.answers import AnyOutcome, Later, Raised
 from surepipe.queues.book.changes import Commit, Spend
 from surepipe.queues.book.config import (
     MESSAGES,
@@ -61,6 +61,8 @@ WORKERS_MAX = 1_024
 AGAIN = BackOff.of_seconds(0.05, 5.0)
 """The waits after a store did not answer."""
 CLOSE_S = 30.0
+LEFT_S = 1.0
+"""How long handlers have whose block is left by an error or a cancellation."""
 NOW = 0
 _SERVING: ContextVar[object] = ContextVar("serving", default=None)
 """The book whose handler this is: coroutines and threads that it waits for know it, too."""
@@ -126,7 +128,7 @@ class ServedBook(BookQueue):
         self._servers = [_Server(self, number) for number in range(workers)]
         self._watcher = _Watcher(self)
         self._pulse = _Pulse(self)
-        self._is_started = self._is_ending = False
+        self._is_started = self._is_ending = self._is_cut_off = False
         self.closing = OneClose()
         super().__init__(
             name,
@@ -472,7 +474,15 @@ class ServedBook(BookQueue):
                 server.tell()
 
     def _awaited(self, answer: Awaitable[object]) -> object:
-        return self._coroutines.wait(answer)
+        try:
+            return self._coroutines.wait(answer)
+        except asyncio.CancelledError:
+            if not self._is_cut_off:
+                raise
+            return Later()  # by the end of the book: it comes again, and this was no attempt
+        except LoopEnded as error:
+            self.trouble(error)
+            return Later()
 
     def run_coroutines_on(self, loop: asyncio.AbstractEventLoop, thread: int) -> None:
         """Handlers that are begun from now on run on this loop, if they are coroutine functions."""
@@ -489,8 +499,18 @@ class ServedBook(BookQueue):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        """As ``__exit__``, without blocking the loop, on which handlers come to their end."""
-        await in_thread(lambda: self.closing.run(lambda: self.__exit__(kind, error, trace)))
+        """As ``__exit__``, without blocking the loop, on which handlers come to their end. When it is cancelled
+        while it waits, handlers have a second."""
+        try:
+            await in_thread(lambda: self.closing.run(lambda: self.__exit__(kind, error, trace)))
+        except asyncio.CancelledError:
+            await in_thread(self._cut_short)
+            raise
+
+    def _cut_short(self) -> None:
+        """Let handlers end at once, while ``close`` waits for them in another thread, or is about to."""
+        self.stop_serving()
+        self._busy_after(LEFT_S)
 
     def patience(self, timeout: float) -> float:
         """How long ``close`` waits that is called here."""
@@ -536,25 +556,19 @@ class ServedBook(BookQueue):
     def close(self, timeout: float = CLOSE_S) -> None:
         """Serve no more: handlers that run come to their end, what they did is committed, and claims are released.
 
-        What still runs after ``timeout`` seconds is left to its claim, and said so; it ends with the process.
+        A coroutine that still runs after ``timeout`` seconds is cancelled: its message comes again, and that was
+        no attempt. Anything else is left to its claim, and said so; it ends with the process.
         """
         if self._is_closed:
             return
         self._is_ending = True
         self._session.stopping = True
-        end = self.runtime.now() + round(timeout * 1_000_000)
         stop_waiting = getattr(self._log.store, "stop_waiting", None)
         if callable(stop_waiting) and self._is_started:
             stop_waiting()
-        actors: tuple[_Part | _Helper, ...]
-        actors = (*self._servers, self._watcher, self._pulse, *self._helpers)
-        for actor in actors:
+        for actor in self._actors:
             actor.stop()
-        busy = [
-            actor
-            for actor in actors
-            if not actor.join(max(0, end - self.runtime.now()) / 1_000_000)
-        ]
+        busy = self._busy_after(timeout)
         self._is_closed = True
         for coroutines in (*self._earlier, self._coroutines):
             coroutines.close()
@@ -569,6 +583,28 @@ class ServedBook(BookQueue):
             self._close_store()
         self._changed.notify()
 
+    @property
+    def _actors(self) -> tuple[_Part | _Helper, ...]:
+        return (*self._servers, self._watcher, self._pulse, *self._helpers)
+
+    def _busy_after(self, timeout: float) -> list[_Part | _Helper]:
+        """Who still runs after so long, and, where that waits for a coroutine, after that one was cancelled."""
+        busy = self._not_joined(timeout)
+        if not busy:
+            return busy
+        self._is_cut_off = True
+        runners = (*self._earlier, self._coroutines)
+        is_ending = [coroutines.cancel() for coroutines in runners]
+        return self._not_joined(CANCEL_S) if any(is_ending) else busy
+
+    def _not_joined(self, timeout: float) -> list[_Part | _Helper]:
+        end = self.runtime.now() + round(timeout * 1_000_000)
+        return [
+            actor
+            for actor in self._actors
+            if not actor.join(max(0, end - self.runtime.now()) / 1_000_000)
+        ]
+
     def abort(self) -> None:
         """End without waiting for handlers."""
         self.close(0.0)
@@ -579,7 +615,7 @@ class ServedBook(BookQueue):
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        self.close(CLOSE_S if kind is None else 1.0)
+        self.close(CLOSE_S if kind is None else LEFT_S)
 
 
 class AsyncBook(AsyncFace[ServedBook]):

@@ -41,6 +41,8 @@ T = TypeVar("T")
 Wait: TypeAlias = Callable[[Awaitable[object]], object]
 """Runs an awaitable to its end and gives what it gives. Raises what it raises."""
 SETTLED_MAX = 1000
+CANCEL_S = 1.0
+"""How long a handler that is cancelled has to end."""
 LOOK_S = 1.0
 """How often a thread that waits for a loop looks whether that is still there."""
 SHORT_S = 0.1
@@ -222,6 +224,10 @@ class Coroutines(Protocol):
         """Run it to its end, from a thread that may wait. Raises what it raises, and LoopEnded."""
         ...
 
+    def cancel(self) -> bool:
+        """Cancel what threads wait for now. True when there is some, and it can end while the caller waits."""
+        ...
+
     def close(self) -> None:
         """Nothing more will be run. A second call does nothing."""
         ...
@@ -340,6 +346,8 @@ class LoopCoroutines:
         self._thread = thread
         self._is_own = own is not None
         self._lock = threading.Lock()
+        self._waiting: set[int] = set()
+        """The threads that wait for a coroutine."""
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -366,6 +374,15 @@ class LoopCoroutines:
             if failure is not None:
                 raise failure
             return result
+        self._waiting.add(threading.get_ident())
+        try:
+            return self._wait_in_thread(call, outcome)
+        finally:
+            self._waiting.discard(threading.get_ident())
+
+    def _wait_in_thread(
+        self, call: Awaitable[object], outcome: Coroutine[Any, Any, Outcome]
+    ) -> object:
         try:
             if self.thread == threading.get_ident() and asyncio._get_running_loop() is not None:
                 raise MisuseError(
@@ -384,6 +401,22 @@ class LoopCoroutines:
         if failure is not None:
             raise failure
         return result
+
+    def cancel(self) -> bool:
+        with self._lock:
+            loop, waiting = self._loop, self._waiting.copy()
+        if loop is None or not waiting:
+            return False
+
+        def end() -> None:
+            for task, thread in _WAITING_FOR.copy().items():
+                if thread in waiting:
+                    task.cancel()
+
+        with contextlib.suppress(RuntimeError):  # it is closed, and its tasks are gone
+            # Behind a turn of the loop: one that was just put there has begun then, and is known.
+            loop.call_soon_threadsafe(loop.call_soon, end)
+        return asyncio._get_running_loop() is not loop
 
     def close(self) -> None:
         with self._lock:
@@ -536,6 +569,10 @@ class TurnCoroutines:
         if error is not None:
             raise error
         return result
+
+    def cancel(self) -> bool:
+        """Nobody waits longer than a turn."""
+        return False
 
     def close(self) -> None:
         """Nothing is kept."""

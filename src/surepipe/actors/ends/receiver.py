@@ -22,7 +22,7 @@ from surepipe.actors.consuming.consumer import (
     Work,
     WorkQueue,
 )
-from surepipe.actors.consuming.coroutines import Coroutines, RunningTask, TaskActor
+from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, RunningTask, TaskActor
 from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, LaneWork
 from surepipe.actors.ends.receiver_host import IN_DOUBT, ProgressCheck, ReceiverHost
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
@@ -47,8 +47,6 @@ from surepipe.pipes.stack.lanes import KeyOf
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
-CANCEL_S = 1.0
-"""What a cancelled handler gets to end."""
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
@@ -539,7 +537,7 @@ class ReceiverEnd(NodeEnd):
                 self._progress.alarm.close()
             return super().stop(timeout) and is_ended
         end = self.runtime.now() + round(timeout * 1_000_000)
-        is_ended = self.stop_consuming(timeout) or self._cancel_tasks()
+        is_ended = self.stop_consuming(timeout) or self._cancel_coroutines()
         try:
             self.ask(self._close_machine)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
@@ -551,8 +549,11 @@ class ReceiverEnd(NodeEnd):
         self.coroutines.close()
         return is_ended
 
-    def _cancel_tasks(self) -> bool:
+    def _cancel_coroutines(self) -> bool:
         """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""
+        ending: list[RunningTask | ActorKeeper] = [*self._tasks]
         for task in self._tasks:
             task.cancel()
-        return bool(self._tasks) and all(task.join(CANCEL_S) for task in self._tasks)
+        if self.coroutines.cancel():
+            ending += self._consumers
+        return bool(ending) and all(each.join(CANCEL_S) for each in ending)

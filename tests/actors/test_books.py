@@ -577,6 +577,74 @@ def test_whose_clock_is_behind_gives_back_what_it_does_not_need() -> None:
         assert behind.period == ahead.period - 1
 
 
+# Until nothing is left to be served.
+
+
+def test_who_waits_until_it_is_idle_waits_for_what_will_be_tried_again() -> None:
+    """For messages that fail until they are parked, and for one that is for later; not for paused queues."""
+    answers: list[Later | Exception | None] = [ValueError(), ValueError(), Later(0.001), None]
+
+    def handle(message: BookMessage, context: Context) -> Later | None:
+        del message, context
+        answer = answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+    config = BookConfig(retries=2, retry_min_s=0.001, retry_max_s=0.001)
+    with ServedBook("b", store=MemoryStore(), processor=handle, config=config) as book:
+        book.pause("B")
+        book.enqueue("B", b"paused")
+        book.enqueue_many("A", [b"fails", b"later"])
+        assert book.wait_until_idle(WITHIN_S)
+        assert not answers
+        assert [one.origin for one in book.parked()] == ["A"]
+
+
+def test_a_book_that_ends_before_it_is_idle_says_so() -> None:
+    """Who waits was told that all was served."""
+    began = threading.Event()
+
+    def handle(message: BookMessage, context: Context) -> Later:
+        del message, context
+        began.set()
+        return Later(WITHIN_S)
+
+    with ServedBook("b", store=MemoryStore(), processor=handle) as book:
+        book.enqueue("A", b"1")
+        assert began.wait(WITHIN_S)
+        closing = threading.Thread(target=book.close)
+        closing.start()
+        assert not book.wait_until_idle(WITHIN_S)
+        closing.join()
+
+
+def test_a_wait_that_would_never_end_is_refused() -> None:
+    """Before the book is started, in its own handler, and on the loop that its handlers need."""
+    told: list[str] = []
+
+    def handle(message: BookMessage, context: Context) -> None:
+        del message, context
+        with pytest.raises(MisuseError) as refused:
+            book.wait_until_idle()
+        told.append(str(refused.value))
+
+    with ServedBook("b", store=MemoryStore(), processor=handle, start=False) as book:
+        with pytest.raises(MisuseError, match=r"not started.*call start\(\)"):
+            book.wait_until_idle()
+        book.start()
+        book.enqueue("A", b"1")
+        assert book.wait_until_idle(WITHIN_S)
+
+    async def serve() -> None:
+        async with ServedBook("b", store=MemoryStore(), processor=Endless()) as face:
+            face.sync.wait_until_idle()
+
+    with pytest.raises(MisuseError, match="would block the event loop"):
+        asyncio.run(serve())
+    assert told == ["book b: wait_until_idle in its own handler would wait for itself"]
+
+
 # The async face.
 
 
@@ -739,7 +807,7 @@ def test_a_book_whose_loop_is_closed_blames_no_message() -> None:
     with book:
         book.start()
         book.enqueue("A", b"1")
-        assert book.wait_until_idle(WITHIN_S)
+        assert not book.wait_until_idle(WITHIN_S)
         assert "the event loop that its handler runs on is closed" in str(book.failure)
         assert book.parked() == []
         assert book.totals()["queued"] == 1

@@ -17,7 +17,13 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Literal, TypeVar, cast
 
 from surepipe.actors.async_face import AsyncFace
-from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, LoopEnded, in_thread
+from surepipe.actors.consuming.coroutines import (
+    CANCEL_S,
+    Coroutines,
+    LoopEnded,
+    in_thread,
+    is_loop_of,
+)
 from surepipe.actors.ends.face import OneClose
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.notices import NoticeCallback, Notices, log_notice
@@ -517,14 +523,31 @@ class ServedBook(BookQueue):
         return timeout
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
-        """Refuse to wait in a handler for the handlers' end."""
-        del loops
+        """Refuse to wait in a handler for the handlers' end, and (``loops``) on the loop that they need."""
         if _SERVING.get() is self:
             raise MisuseError(f"book {self.name}: {what} in its own handler would wait for itself")
+        if loops and self._earlier and is_loop_of(self._coroutines.thread):
+            raise MisuseError(
+                f"book {self.name}: {what} would block the event loop that its handlers run on: write await "
+                f"book.{what}(...)"
+            )
 
     def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all that can be served is; what is paused, blocked or waits for its next attempt is left."""
-        return self._changed.wait(lambda: self.is_ending or self._is_idle(), timeout)
+        """Wait until nothing is left to be served, as far as this process has heard. False when that takes longer
+        than ``timeout`` seconds, or when the book ends before.
+
+        What is for later (``Later``, the next attempt of a message that failed, the budget of the next period) and
+        what another process has claimed is waited for. What waits for a person is not: messages that are parked,
+        and queues that are paused or blocked. Raises MisuseError for a book that is not started, and where the
+        wait would be for itself.
+        """
+        self.check_outside("wait_until_idle")
+        if not self._is_started:
+            raise MisuseError(
+                f"book {self.name} is not started, and serves nothing: call start() before wait_until_idle()"
+            )
+        self._changed.wait(lambda: self.is_ending or self._is_idle(), timeout)
+        return self._is_idle()
 
     def is_through(self) -> bool:
         """Whether all that can be served is, what other processes have enqueued included. Does not wait."""
@@ -671,7 +694,7 @@ class AsyncBook(AsyncFace[ServedBook]):
         )
 
     async def wait_until_idle(self, timeout: float | None = None) -> bool:
-        """Wait until all that can be served is."""
+        """Wait until nothing is left to be served; see the synchronous ``wait_until_idle`` for what that means."""
         return await self.ask(lambda book: book.wait_until_idle(timeout))
 
     async def ask(self, work: Callable[[ServedBook], T]) -> T:

@@ -508,6 +508,34 @@ def _in_transaction(work: Callable[[], Awaitable[None]]) -> Callable[..., Awaita
     return handle
 
 
+def test_a_coroutine_that_fills_its_own_pipe_is_told_that_nothing_makes_room() -> None:
+    """It would wait for itself, and so would all behind it."""
+    told: list[str] = []
+
+    async def body() -> None:
+        is_told = asyncio.Event()
+        async with Pipe("orders", NARROW) as pipe:
+
+            async def send() -> None:
+                for _ in range(20):
+                    await pipe.send("more")
+
+            async def fill(message: object) -> None:
+                if message != "first":
+                    return
+                with pytest.raises(MisuseError) as refused:
+                    await send()
+                told.append(str(refused.value))
+                is_told.set()
+
+            pipe.receive(fill)
+            await pipe.send("first")
+            await is_told.wait()
+
+    run(body)
+    assert told[0].startswith("pipe orders is full, and who sends is its own handler")
+
+
 def test_an_interrupt_while_a_pipe_is_closed_says_what_is_lost(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

@@ -117,6 +117,58 @@ def test_a_pipe_nobody_reads_takes_what_fits_and_then_says_that_it_is_full(
     assert seen == list(range(11))
 
 
+@pytest.mark.parametrize("how", ["send", "send_many", "loop"])
+def test_a_handler_that_fills_its_own_pipe_is_told_that_nothing_makes_room(
+    runtime: Runtime, how: str
+) -> None:
+    """It would wait for itself. Window 4 and backlog 6; the message that it is at counts, too."""
+    told: list[str] = []
+    is_told = runtime.signal()
+    pipe = Pipe("p", SMALL, runtime=runtime)
+
+    def send() -> None:
+        for _ in range(20):
+            pipe.send("more")
+
+    def fill(message: object) -> None:
+        if message != "first":
+            return
+        with pytest.raises(MisuseError) as refused:
+            pipe.send_many(["more"] * 20) if how == "send_many" else send()
+        told.append(str(refused.value))
+        is_told.notify()
+
+    if how == "loop":
+        pipe.send("first")
+        for message in pipe:
+            fill(message)
+            pipe.finish()
+    else:
+        pipe.receive(fill)
+        pipe.send("first")
+        assert is_told.wait(lambda: bool(told), PATIENCE_S)
+    pipe.close()
+    assert told[0].startswith("pipe p is full, and who sends is its own handler")
+    assert ("of 20 were accepted" in told[0]) == (how == "send_many")
+
+
+def test_a_handler_may_wait_in_its_own_pipe_for_what_others_have_done(runtime: Runtime) -> None:
+    """The pipe is full, and the confirm of the message before this one is still to come."""
+    seen: list[object] = []
+    pipe = Pipe("p", SMALL, runtime=runtime)
+
+    def pass_on(message: object) -> None:
+        seen.append(message)
+        if message == 1:
+            pipe.send("more")
+
+    pipe.send_many(list(range(10)))
+    pipe.receive(pass_on)
+    pipe.flush(PATIENCE_S)
+    pipe.close()
+    assert seen == [*range(10), "more"]
+
+
 @pytest.mark.parametrize("kind", ["strict-monotonic", "continuous-index", "dedupe"])
 def test_a_stack_that_never_sends_again_drops_nothing_in_one_process(
     steps: StepRuntime, kind: str

@@ -365,6 +365,12 @@ class WorkQueue:
         """True on a thread that runs the handler."""
         return self.handler_thread == self.here()
 
+    def handled_here(self) -> tuple[int, int] | None:
+        """Epoch and number of the message that the caller is the handler of, or the body of the loop."""
+        work = self.current
+        is_here = self.is_handling_here() or self.pulling_thread == self.here()
+        return (work.epoch, work.done + 1) if work is not None and is_here else None
+
     def __contains__(self, work: Work) -> bool:
         """True while this work has not come to its end."""
         with self._lock:

@@ -32,7 +32,7 @@ from surepipe.core.store_requests import KEEP_ALL, Retention, Store, Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees import derive, hops
 from surepipe.guarantees.derivation import Derived
-from surepipe.pipes.catalogue import Layers, parse_layers
+from surepipe.pipes.catalogue import Layers, kind_of, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
@@ -350,6 +350,13 @@ class Assembly:
     @property
     def _deliver_max(self) -> int:
         return DELIVER_MAX if self._has_long_runs else BoundaryOptions().deliver_max
+
+    @property
+    def waits_for_each(self) -> bool:
+        """True when a message is confirmed only after those before it, and not before its handler is done."""
+        is_settled_there = self._boundary in (Boundary.PROCESSED, Boundary.COMMITTED)
+        is_plain = len(self.layers) == 1 and self.stream is None and self._lanes is None
+        return is_settled_there and is_plain and kind_of(self.layers[0]).receiver.ordered
 
     @property
     def is_committed(self) -> bool:

@@ -219,7 +219,9 @@ class SendingFace(Named):
         Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
         accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,
         PipeStopped. Sending again after NotConfirmed sends a second message. A handler may send into its own
-        pipe, but not wait there: when the pipe is full, that would be for itself (give a ``timeout``).
+        pipe; when that is full and only the end of this handler makes room, it raises MisuseError. Where that is
+        not known for sure (with lanes, in a stack of several layers, an unordered pipe, or from another thread
+        that the handler waits for) it waits for itself: give a ``timeout``.
         """
         if until == "accepted" and timeout is None:
             self._put(message)

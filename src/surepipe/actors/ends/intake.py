@@ -30,7 +30,14 @@ from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Accepted, Ranges, Renumbered
 from surepipe.core.payloads import Payloads, joined, sized
-from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, SurepipeError
+from surepipe.errors import (
+    MisuseError,
+    NotConfirmed,
+    PayloadTooLarge,
+    PipeClosed,
+    PipeFull,
+    SurepipeError,
+)
 
 # Marks: how a caller waits for what becomes of particular messages.
 #
@@ -237,6 +244,16 @@ Refusal: TypeAlias = tuple[type[SurepipeError], str]
 UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
 CHUNK_MAX = 4096
+LOOK_S = 0.1
+"""How often a handler that waits for room in its own pipe looks whether any can come."""
+
+
+class WaitsForItself(MisuseError):
+    """The caller waits for room in the very pipe whose message it handles, and nothing else makes any."""
+
+
+def _nothing() -> None:
+    """Whoever sends is no handler."""
 
 
 class SenderEntry:
@@ -264,6 +281,9 @@ class SenderEntry:
         """What must write before a message is accepted."""
         self.confirmed_by: tuple[ExclusiveStore, ...] = ()
         """What must write before it is confirmed, besides."""
+        self.handled_here: Callable[[], tuple[int, int] | None] = _nothing
+        """The message, by epoch and number, that the caller is the handler of, where it and those behind it are
+        confirmed only when that handler is done."""
         self._over: Refusal | None = None
         self._durable = durable
         self._silent = silent
@@ -370,8 +390,9 @@ class SenderEntry:
         try:
             while taken < len(run):
                 taken += self._put_some(run, taken, self._left(end))
-        except PipeFull as error:
-            raise PipeFull(f"{error}; the first {taken} of {len(payloads)} were accepted") from None
+        except (PipeFull, WaitsForItself) as error:
+            text = f"{error}; the first {taken} of {len(payloads)} were accepted"
+            raise type(error)(text) from None
         if self._waits(until):
             self._await_all(until, self._left(end))
         return taken
@@ -449,13 +470,35 @@ class SenderEntry:
         if last < self.limit:
             return
         try:
-            self.signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
+            if timeout is None and (mine := self.handled_here()) is not None:
+                self._await_others(last, mine)
+            else:
+                self.signal.wait(lambda: last < self.limit or self.refusal is not None, timeout)
         except BaseException:  # also when room came at the same moment: nobody else would use these
             self._give_back(tickets)
             raise
         if last >= self.limit:
             self._give_back(tickets)
             raise self._refused()
+
+    def _await_others(self, ticket: int, mine: tuple[int, int]) -> None:
+        """From the handler of a message: confirms of those before it may still come. Without them no room does.
+
+        Raises WaitsForItself.
+        """
+        mark = self.mark()
+        try:
+            while not self.signal.wait(
+                lambda: ticket < self.limit or self.refusal is not None, LOOK_S
+            ):
+                if mark.open and mark.open[0][:2] == mine:
+                    raise WaitsForItself(
+                        f"pipe {self.pipe} is full, and who sends is its own handler: room comes only when the "
+                        "message that is handled here is done. Raise backlog, give lanes, send with a timeout, or "
+                        "send outside of the handler"
+                    )
+        finally:
+            mark.abandoned = True
 
     def _give_back(self, tickets: list[int]) -> None:
         """These tickets will not be used: they count as spent once the limit reaches them."""

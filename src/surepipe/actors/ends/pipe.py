@@ -87,6 +87,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         )
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.entry(self._codec)
+        if parts.waits_for_each:
+            self.sender.intake.handled_here = self.receiver.works.handled_here
         self._begin(self.receiver, self.sender, start=given.start)
 
     async def __aenter__(self) -> AsyncPipe:

@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 import threading
-from typing import Any
+from collections.abc import AsyncGenerator, Callable
+from functools import partial
+from typing import Any, cast
 
 import pytest
 
-from surepipe import ConfigurationError, FaultyRoute, LocalRoute, Pipe
+from surepipe import (
+    Channel,
+    ConfigurationError,
+    FaultyRoute,
+    Listener,
+    LocalRoute,
+    MisuseError,
+    Pipe,
+    Reliable,
+    ServedBook,
+)
+from surepipe.actors import StepRuntime
+from surepipe.queues.book import BookQueue
+from surepipe.storage import MemoryStore
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"name": ""}, "a pipe needs a name, its ends and its traces are found by it; '' is none"),
@@ -37,6 +52,14 @@ WRONG: list[tuple[dict[str, Any], str]] = [
     ({"retries": True, "dead_letter": print}, "retries is True: it must be a whole number from 1"),
     ({"retry_min_s": -1.0}, "retry_min_s is -1.0: it must be a number of seconds above 0"),
     ({"retry_min_s": 60.0}, "retry_min_s (60.0) is above retry_max_s (30.0); raise retry_max_s"),
+    ({"layers": []}, "layers is empty: a pipe needs one at least, such as 'reliable'"),
+    ({"layers": 3}, "layers is 3: give a list of layers, such as ['reliable']"),
+    ({"layers": [Reliable]}, "layer 0 is a class: write Reliable()"),
+    ({"frames_max": "x"}, "Pipe: frames_max is 'x'; give a whole number from 1"),
+    ({"restarts": 3}, "Pipe: restarts is 3; give RestartPolicy(...)"),
+    ({"runtime": 3}, "Pipe: runtime is 3; give one, as StepRuntime(7)"),
+    ({"trace": "rows.jsonl"}, "Pipe: trace is 'rows.jsonl'; give one, as TraceRecorder(path)"),
+    ({"notices": None}, "Pipe: notices is None; give a function that is called with (notice)"),
 ]
 
 
@@ -49,6 +72,123 @@ def test_a_pipe_that_can_not_be_meant_is_refused(wrong: dict[str, Any], message:
         Pipe(**arguments)
     assert str(refusal.value) == message
     assert threading.enumerate() == before
+
+
+CHANNEL: list[tuple[dict[str, Any], str]] = [
+    ({"boundary": "procesed"}, "boundary is 'procesed': write one of 'handed', 'before', 'processed', "),
+    ({"dead_letter": "x"}, "channel c: dead_letter is 'x'; give a function that is called with (letter)"),
+    ({"opening": 3}, "channel c: opening is 3; give ChannelOptions()"),
+    ({"route": "tcp://x"}, "channel c: route is 'tcp://x': give a route, such as LocalRoute()"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("wrong", "message"), CHANNEL)
+def test_a_channel_that_can_not_be_meant_is_refused(wrong: dict[str, Any], message: str) -> None:
+    """At both of its ends."""
+    given: dict[str, Any] = {"route": LocalRoute()} | wrong
+    with pytest.raises(ConfigurationError) as refusal:
+        Channel("c", **given)
+    assert str(refusal.value).startswith(message)
+    with pytest.raises(ConfigurationError) as refusal:
+        Listener(names="c", accept=print, **given)
+    assert str(refusal.value).startswith(message)
+
+
+@pytest.mark.parametrize("names", [None, [], [3], [""]])
+def test_a_listener_of_no_names_is_refused(names: Any) -> None:
+    """It would wait for nobody."""
+    with pytest.raises(ConfigurationError, match="a listener needs names"):
+        Listener(LocalRoute(), names=names, accept=print)
+
+
+BOOK: list[tuple[dict[str, Any], str]] = [
+    ({"store": None}, "the store of book 'b' is None; give an open store, or its address, such as sqlite:///orders.db"),
+    ({"config": {"retries": 1}}, "the config of book 'b' is {'retries': 1}; give BookConfig(...)"),
+    ({"worker": 5}, "the name of a worker is int 5; give text"),
+    ({"time_limit_s": "5"}, "time_limit_s is '5'; give seconds above 0, or None"),
+]  # fmt: skip
+
+
+def _done(message: object, context: object) -> None:
+    del message, context
+
+
+@pytest.mark.parametrize(("wrong", "message"), BOOK)
+def test_a_book_that_can_not_be_meant_is_refused(wrong: dict[str, Any], message: str) -> None:
+    """Before it has asked its store for anything."""
+    given: dict[str, Any] = {"store": MemoryStore(), "processor": _done} | wrong
+    with pytest.raises(MisuseError) as refusal:
+        ServedBook("b", **given)
+    assert str(refusal.value) == message
+
+
+UNKNOWN: list[tuple[type, str, str]] = [
+    (Pipe, "bundary", "did you mean 'boundary'?"),
+    (
+        Pipe,
+        "backlog",
+        "it is an option of a layer, such as layers=[{'reliable': {'backlog': ...}}]",
+    ),
+    (Pipe, "colour", "known are boundary, codec, dead_letter, frames_max, journal, key, lanes, "),
+    (Listener, "retrys", "did you mean 'retries'?"),
+    (ServedBook, "wokers", "did you mean 'workers'?"),
+]
+
+
+@pytest.mark.parametrize(("face", "word", "message"), UNKNOWN)
+def test_a_name_that_there_is_not_is_answered_with_the_one_that_was_meant(
+    face: type, word: str, message: str
+) -> None:
+    """Or with where it belongs, or with all that there are."""
+    of_listener = {"names": "c", "accept": print, "route": LocalRoute()}
+    needed: dict[str, Any] = of_listener if face is Listener else {"name": "b"}
+    with pytest.raises(TypeError) as refusal:
+        cast("Callable[..., object]", face)(**needed, **{word: 3})
+    what = f"{face.__name__} got an unexpected keyword argument {word!r}: "
+    assert str(refusal.value).startswith(what + message)
+
+
+async def _later() -> AsyncGenerator[bytes]:
+    yield b"1"
+
+
+ONE_OR_NONE: list[tuple[Callable[[], object], str]] = [
+    (lambda: b"1", "got one bytes: use .* for it, or put it in a list"),
+    (lambda: {"a": 1}, "got one dict: use .* for it"),
+    (_later, "got async_generator, which only async for goes through"),
+    (lambda: None, "got NoneType: give a list of messages, or another iterable"),
+]
+
+
+@pytest.mark.parametrize(("make", "message"), ONE_OR_NONE)
+def test_what_is_not_several_messages_is_refused(make: Callable[[], Any], message: str) -> None:
+    """By all that take several; nothing was accepted."""
+    with (
+        Pipe("p", runtime=StepRuntime(1)) as pipe,
+        ServedBook("b", store=MemoryStore(), processor=_done, start=False) as book,
+    ):
+        takers: list[Callable[..., object]] = [
+            pipe.send_many,
+            partial(book.enqueue_many, "A"),
+            book.enqueue_batch,
+        ]
+        for send in takers:
+            with pytest.raises(MisuseError, match=message):
+                send(make())
+        assert pipe.counters()["accepted"] == book.totals()["enqueued"] == 0
+
+
+def test_a_book_takes_what_a_loop_gives_and_batches_of_pairs() -> None:
+    """A generator is as good as a list; what is no pair is named."""
+    with BookQueue.inline("b", store=MemoryStore(), processor=_done) as book:
+        book.enqueue_many("A", (b"%d" % number for number in range(3)))
+        batch: Any
+        for batch in ([b"x"], [("A", b"x", 3)], [(["A"], b"x")]):
+            with pytest.raises(MisuseError, match="pairs of an origin and a payload"):
+                book.enqueue_batch(batch)
+        with pytest.raises(MisuseError, match="refused is 'no'; write 'raise' or 'return'"):
+            book.enqueue("A", b"x", refused=cast("Any", "no"))
+        assert book.totals()["enqueued"] == 3
 
 
 def test_a_guarantee_prints_as_what_it_promises() -> None:

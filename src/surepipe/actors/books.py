@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar, copy_context
 from itertools import count
 from types import TracebackType
@@ -111,7 +111,8 @@ class ServedBook(BookQueue):
             raise MisuseError(
                 f"workers is {workers!r}; give a whole number from 1 to {WORKERS_MAX}"
             )
-        if time_limit_s is not None and not time_limit_s > 0:
+        is_number = isinstance(cast("object", time_limit_s), int | float)
+        if time_limit_s is not None and not (is_number and time_limit_s > 0):
             raise MisuseError(f"time_limit_s is {time_limit_s!r}; give seconds above 0, or None")
         self._time_limit_s = time_limit_s
         self._is_limited = time_limit_s is not None
@@ -668,7 +669,7 @@ class AsyncBook(AsyncFace[ServedBook]):
     async def enqueue_many(
         self,
         origin: str,
-        payloads: Sequence[bytes],
+        payloads: Iterable[bytes],
         *,
         refused: Literal["raise", "return"] = "raise",
         wait_s: float = 0.0,

@@ -1,9 +1,11 @@
-"""What a function takes, as far as it tells: whoever is given one looks before the first message does."""
+"""What callers give: a function that can't take what it will be given, a name that there is not, one message for
+many. Each is refused at once, with what to give instead."""
 
 from __future__ import annotations
 
+import difflib
 import inspect
-from collections.abc import Callable
+from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import cast
 
 from surepipe.errors import MisuseError, SurepipeError
@@ -32,3 +34,37 @@ def require_call(
     if why := refusal_of(function, arguments):
         name = getattr(function, "__name__", type(function).__name__)
         raise error(f"{what} is called with ({arguments}), and {name} does not take that: {why}")
+
+
+def nearest(word: str, known: Iterable[str]) -> str:
+    """Suggest the name that was probably meant, or list all."""
+    close = difflib.get_close_matches(word, known := sorted(known), n=1)
+    return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(known)
+
+
+def refuse_unknown(
+    face: str,
+    given: Iterable[str],
+    known: Iterable[str],
+    elsewhere: Callable[[str], str] = lambda _: "",
+) -> None:
+    """Raises TypeError, as Python does, for a keyword that there is not. ``elsewhere`` tells where there is one of
+    this name, or gives ''."""
+    names = set(known)
+    for word in sorted(set(given) - names):
+        hint = elsewhere(word) or nearest(word, names)
+        raise TypeError(f"{face} got an unexpected keyword argument {word!r}: {hint}")
+
+
+def require_several(what: str, messages: object, of_one: str) -> None:
+    """Raises MisuseError for what is one message, or no messages that a plain loop gives."""
+    name = type(messages).__name__
+    if isinstance(messages, str | bytes | bytearray | memoryview | Mapping):
+        raise MisuseError(f"{what} got one {name}: use {of_one} for it, or put it in a list")
+    if isinstance(messages, AsyncIterable):
+        raise MisuseError(
+            f"{what} got {name}, which only async for goes through: write async for message in it, with "
+            f"{of_one} for each"
+        )
+    if not isinstance(messages, Iterable):
+        raise MisuseError(f"{what} got {name}: give a list of messages, or another iterable")

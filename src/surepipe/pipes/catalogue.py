@@ -9,11 +9,12 @@ A layer is written as its name (``"reliable"``), as a mapping of its name to opt
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TypeAlias, cast
 
 from pydantic import ValidationError
 
+from surepipe.core.callables import nearest
 from surepipe.core.machine import Randomness
 from surepipe.errors import ConfigurationError
 from surepipe.pipes.declaration import Declaration, PipeKind
@@ -27,7 +28,7 @@ from surepipe.pipes.kinds import (
     stream,
     strict_monotonic,
 )
-from surepipe.pipes.options import LayerOptions, nearest, told_wrong
+from surepipe.pipes.options import LayerOptions, told_wrong
 from surepipe.pipes.stack.layers import ReceiverLayer, ReceiverPort, SenderLayer, SenderPort
 
 PIPES: tuple[PipeKind, ...] = (
@@ -84,6 +85,10 @@ def parse_layers(layers: Layers) -> tuple[LayerOptions, ...]:
     """
     if isinstance(layers, str | Mapping | LayerOptions):
         layers = [layers]
+    if layers and not isinstance(cast("object", layers), Iterable):
+        raise ConfigurationError(
+            f"layers is {layers!r}: give a list of layers, such as ['reliable']"
+        )
     if not layers:
         raise ConfigurationError("layers is empty: a pipe needs one at least, such as 'reliable'")
     return tuple(_parse_layer(number, layer) for number, layer in enumerate(layers))
@@ -98,6 +103,8 @@ def _parse_layer(number: int, layer: object) -> LayerOptions:
         written = cast("Mapping[object, object]", layer)
         if len(written) == 1:
             name, options = next(iter(written.items()))
+    if isinstance(layer, type) and issubclass(layer, LayerOptions):
+        raise ConfigurationError(f"layer {number} is a class: write {layer.__name__}()")
     if not isinstance(name, str):
         raise ConfigurationError(
             f"layer {number} is {layer!r}: write its name, or one mapping of its name to its "

@@ -6,12 +6,12 @@ messages and bytes; machines convert seconds to whole microseconds once, when th
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Annotated, ClassVar, NamedTuple, TypeAlias
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
+from surepipe.core.callables import nearest
 from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError
 
@@ -23,12 +23,6 @@ Seconds: TypeAlias = Annotated[float, Field(gt=0, le=86_400 * 365, allow_inf_nan
 def micros(seconds: float) -> int:
     """Whole microseconds of a setting in seconds."""
     return round(seconds * 1_000_000)
-
-
-def nearest(word: str, known: Iterable[str]) -> str:
-    """Suggest the option that was probably meant, or list all."""
-    close = difflib.get_close_matches(word, known := sorted(known), n=1)
-    return f"did you mean {close[0]!r}?" if close else "known are " + ", ".join(known)
 
 
 def told_wrong(model: type[LayerOptions], error: ValidationError) -> list[str]:

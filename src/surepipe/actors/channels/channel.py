@@ -19,7 +19,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import in_task, require_handler
 from surepipe.actors.consuming.handling import CoroutineBatchHandler, CoroutineHandler
-from surepipe.actors.ends.assembly import PipeOptions
+from surepipe.actors.ends.assembly import PipeOptions, boundary_of, require_route
 from surepipe.actors.ends.face import EXIT_S, Face
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.notices import NoticeCallback
@@ -98,18 +98,21 @@ class ChannelPlan:
         back: Layers | None,
         route: Route,
         settings: ChannelSettings,
+        *,
+        face: str = "Channel",
     ) -> None:
         forward = parse_layers(layers)
         named: dict[str, Any] = {**settings}
         opening: ChannelOptions = named.pop("opening", ChannelOptions())
-        given = PipeOptions.given("Channel", ChannelSettings, named)
+        given = PipeOptions.given(face, ChannelSettings, named)
+        _require_sound(face, name, route, opening, settings.get("dead_letter"))
         self.route = route
         self.codec: CodecChoice = given.codec
         self.terms = ChannelTerms(
             forward,
             forward if back is None else parse_layers(back),
             BoundaryOptions(
-                boundary=Boundary(given.boundary),
+                boundary=boundary_of(given.boundary),
                 retries=given.retries,
                 retry_min_s=given.retry_min_s,
                 retry_max_s=given.retry_max_s,
@@ -164,8 +167,6 @@ class ChannelFace(Face):
     _noun = "channel"
 
     def __init__(self, name: str, role: Role, plan: ChannelPlan, gone: Callable[[], None]) -> None:
-        if not name:
-            raise ConfigurationError("a channel needs a name: its two ends find each other by it")
         super().__init__(name, plan.codec)
         self.role = role
         self.guarantee, self.guarantee_back = plan.guarantees(role)
@@ -328,6 +329,20 @@ class Channel(ChannelFace):
     ) -> None:
         plan = ChannelPlan(name, layers, back, route, settings)
         super().__init__(name, Role.CALLER, plan, _nobody_cares)
+
+
+def _require_sound(
+    face: str, name: object, route: object, opening: object, dead_letter: object
+) -> None:
+    if not isinstance(name, str) or not name:
+        raise ConfigurationError(
+            f"{face}: a channel needs a name, by which its two ends find each other; {name!r} is none"
+        )
+    require_route(f"channel {name}", route)
+    if not isinstance(opening, ChannelOptions):
+        raise ConfigurationError(f"channel {name}: opening is {opening!r}; give ChannelOptions()")
+    if dead_letter is not None:
+        require_call(f"channel {name}: dead_letter", dead_letter, "letter", ConfigurationError)
 
 
 def _nobody_cares() -> None:

@@ -7,7 +7,7 @@ import logging
 import threading
 from collections.abc import Callable, Container, Iterable
 from types import TracebackType
-from typing import Self, TypeAlias, Unpack
+from typing import Self, TypeAlias, Unpack, cast
 
 from surepipe.actors.channels.channel import ChannelFace, ChannelPlan, ChannelSettings
 from surepipe.actors.channels.switch import StrangersSide
@@ -94,15 +94,16 @@ class Listener:
         back: Layers | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
-        self.names = frozenset([names] if isinstance(names, str) else names)
-        if not self.names or not all(self.names):
+        known = [names] if isinstance(names, str) else list(names or ())
+        self.names = frozenset(known)
+        if not known or not all(isinstance(cast("object", name), str) and name for name in known):
             raise ConfigurationError(
                 "a listener needs names: those of the channels that may come in"
             )
         require_handler(accept)
         require_call("accept", accept, "channel")
         self._accept = accept
-        self._plan = ChannelPlan(min(self.names), layers, back, route, settings)
+        self._plan = ChannelPlan(min(self.names), layers, back, route, settings, face="Listener")
         self._machine = machines.ListenerMachine(sorted(self.names))
         self._runtime = self._plan.options.runtime
         self._lock = threading.Lock()

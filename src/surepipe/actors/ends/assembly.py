@@ -28,11 +28,12 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink, Tracing
+from surepipe.core.callables import refuse_unknown
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store, TransactionalStore, called
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees import derive, hops
 from surepipe.guarantees.derivation import Derived
-from surepipe.pipes.catalogue import Layers, kind_of, parse_layers
+from surepipe.pipes.catalogue import KINDS, Layers, kind_of, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
@@ -177,9 +178,27 @@ class PipeOptions:
     @classmethod
     def given(cls, face: str, known: type, options: Mapping[str, Any]) -> PipeOptions:
         """The options that a face was given by name. Raises TypeError for one that it does not know."""
-        if unknown := sorted(options.keys() - names_in(known)):
-            raise TypeError(f"{face} got an unexpected keyword argument {unknown[0]!r}")
-        return cls(**options)
+        refuse_unknown(face, options, names_in(known) | {"layers"}, _layer_with)
+        given = cls(**options)
+        given.check(face)
+        return given
+
+    def check(self, face: str) -> None:
+        """Refuse what would fail only later, in an actor. Raises ConfigurationError."""
+        runtime, trace, frames_max = self.runtime, self.trace, self.frames_max
+        is_count = type(frames_max) is int and frames_max > 0
+        is_policy = isinstance(cast("object", self.restarts), RestartPolicy | None)
+        for name, is_right, wanted in (
+            ("frames_max", is_count, "a whole number from 1"),
+            ("restarts", is_policy, "RestartPolicy(...)"),
+            ("runtime", runtime is None or hasattr(runtime, "alarm"), "one, as StepRuntime(7)"),
+            ("notices", callable(self.notices), "a function that is called with (notice)"),
+            ("trace", trace is None or hasattr(trace, "write"), "one, as TraceRecorder(path)"),
+        ):
+            if not is_right:
+                raise ConfigurationError(
+                    f"{face}: {name} is {getattr(self, name)!r}; give {wanted}"
+                )
 
     @property
     def roles(self) -> StoreRoles:
@@ -199,10 +218,27 @@ class PipeOptions:
         )
 
 
+def _layer_with(option: str) -> str:
+    """Where an option belongs that is one of a layer; '' for any other word."""
+    found = [kind for kind, model in KINDS.items() if option in model.model_fields]
+    if not found:
+        return ""
+    kind = "reliable" if "reliable" in found else found[0]
+    return f"it is an option of a layer, such as layers=[{{{kind!r}: {{{option!r}: ...}}}}]"
+
+
 def names_in(keywords: type) -> frozenset[str]:
     """The names that a set of keywords has, with those of its bases."""
     found: frozenset[str] = getattr(keywords, "__optional_keys__")  # noqa: B009 - of a TypedDict
     return found
+
+
+def require_route(whose: str, route: object) -> None:
+    """Refuse anything else, such as an address."""
+    if not hasattr(route, "declared"):
+        raise ConfigurationError(
+            f"{whose}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
+        )
 
 
 def _require_name(name: object) -> None:
@@ -282,16 +318,14 @@ class Assembly:
         _require_name(name)
         _require_stores(name, roles)
         _require_open(name, roles)
-        if route is not None and not hasattr(route, "declared"):
-            raise ConfigurationError(
-                f"pipe {name}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
-            )
+        if route is not None:
+            require_route(f"pipe {name}", route)
         self.name = name
         self.layers = tuple(_started(layer, start) for layer in parse_layers(layers))
         self._given = given
         self.options = options = given.of_end()
         self._roles = roles
-        self._boundary = _boundary(given.boundary)
+        self._boundary = boundary_of(given.boundary)
         self._lanes = lanes
         self.route = self._chosen_route(route)
         self.letters = letter_place(name, roles.letters)
@@ -456,7 +490,8 @@ def _started(layer: LayerOptions, start: Literal["earliest"] | None) -> LayerOpt
     return layer
 
 
-def _boundary(text: BoundaryText) -> Boundary:
+def boundary_of(text: BoundaryText) -> Boundary:
+    """The boundary of this name. Raises ConfigurationError."""
     try:
         return Boundary(text)
     except ValueError:

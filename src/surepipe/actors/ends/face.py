@@ -7,11 +7,11 @@ import atexit
 import logging
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consuming.consumer import TaskLoop, pull
@@ -21,6 +21,7 @@ from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import NodeEnd
 from surepipe.actors.threads import ThreadRuntime
+from surepipe.core.callables import require_several
 from surepipe.errors import MisuseError, PipeClosed
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -253,9 +254,7 @@ class SendingFace(Named):
         codec, intake = self._codec, self.sender.intake
         if isinstance(messages, list | tuple):
             return intake.offer_many(encode_all(codec, messages), chosen, timeout)
-        if isinstance(messages, (str, bytes, bytearray, Mapping)):
-            name = type(cast("object", messages)).__name__
-            raise MisuseError(f"send_many got one {name}: use send for it, or put it in a list")
+        require_several("send_many", messages, "send")
         sent = 0
         source = iter(messages)
         while piece := list(islice(source, CHUNK)):

@@ -27,6 +27,7 @@ from surepipe.actors.ends.assembly import (
     PipeSenderKeywords,
     StreamReceiverKeywords,
     StreamSenderKeywords,
+    require_route,
 )
 from surepipe.actors.ends.face import EXIT_S
 from surepipe.actors.replaying import ReplayingFace
@@ -40,6 +41,7 @@ class SharedRoute:
     """One pipe's share of a route that may carry others too."""
 
     def __init__(self, route: Route, name: str) -> None:
+        require_route(f"pipe {name}", route)
         self.declared = route.declared
         self.sender = SharedSide(route.sender, (tag_of(name),), name)
         self.receiver = SharedSide(route.receiver, (tag_of(name),), name)

@@ -16,10 +16,10 @@ from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, TypeVar, cast
+from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast
 from zlib import crc32
 
-from surepipe.core.callables import require_call
+from surepipe.core.callables import refuse_unknown, require_call, require_several
 from surepipe.core.effects import Notice
 from surepipe.core.machine import Randomness
 from surepipe.core.store_requests import CommitPosition, Store
@@ -259,8 +259,17 @@ class BookQueue:
         if not name:
             raise MisuseError("the name of a book is empty")
         _check_functions(processor, cost)
+        if not isinstance(store, str) and not hasattr(store, "ask"):
+            raise MisuseError(
+                f"the store of book {name!r} is {store!r}; give an open store, or its address, such as "
+                "sqlite:///orders.db"
+            )
+        if not isinstance(cast("object", config), BookConfig | None):
+            raise MisuseError(f"the config of book {name!r} is {config!r}; give BookConfig(...)")
         self.name = name
         self.config = config if config is not None else BookConfig()
+        if worker is not None:
+            _utf8("the name of a worker", worker)
         self.worker = worker or f"{os.uname().nodename}-{os.getpid()}-{secrets.token_hex(4)}"
         self._processor = cast("Callable[[BookMessage, Context], object]", processor)
         self._clock = clock
@@ -299,6 +308,14 @@ class BookQueue:
         """Queues that wait because a page of theirs can't be had, and why."""
         self._is_closed = False
         self.listener_failures = 0
+
+    if not TYPE_CHECKING:  # a checker knows the names
+
+        def __new__(cls, *_positional, **options):
+            known = inspect.signature(cls.__init__).parameters
+            if not any(one.kind is one.VAR_KEYWORD for one in known.values()):
+                refuse_unknown(cls.__name__, options, known.keys() - {"self"})
+            return super().__new__(cls)
 
     @classmethod
     def inline(cls, name: str, **options: Any) -> Self:
@@ -348,12 +365,14 @@ class BookQueue:
     def enqueue_many(
         self,
         origin: str,
-        payloads: Sequence[bytes],
+        payloads: Iterable[bytes],
         *,
         refused: Literal["raise", "return"] = "raise",
         wait_s: float = 0.0,
     ) -> Accepted | Refused:
         """Store messages of one origin; see ``enqueue_batch``."""
+        require_several("enqueue_many", payloads, "enqueue")
+        payloads = payloads if isinstance(payloads, list | tuple) else list(payloads)
         items = self.items_of(origin, payloads)
         if not payloads:
             return Accepted(0)
@@ -374,11 +393,24 @@ class BookQueue:
         PayloadTooLarge and MisuseError: nothing is stored. Raises StoreUnavailable, here as EnqueueUnknown: all of
         it is stored or nothing, and its ``again()`` goes on without storing anything twice.
         """
+        require_several("enqueue_batch", messages, "enqueue")
         batch = list(messages)
         if not batch:
             return Accepted(0)
+        try:
+            items, ends = self._items_of_batch(batch, in_order=producer is not None)
+        except (TypeError, ValueError) as error:
+            raise MisuseError(
+                f"enqueue_batch takes pairs of an origin and a payload, and not all of these are: {error}"
+            ) from error
+        return self._enqueue(tuple(items), ends, producer, refused, wait_s)
+
+    def _items_of_batch(
+        self, batch: list[tuple[str, bytes]], *, in_order: bool
+    ) -> tuple[list[Items], tuple[bytes, bytes]]:
+        """Packed messages by origin, and the first and the last of them. Raises what unpacking raises."""
         items: list[Items] = []
-        if producer is None:
+        if not in_order:
             grouped: dict[str, list[bytes]] = {}
             for origin, payload in batch:
                 known = grouped.get(origin)
@@ -387,18 +419,14 @@ class BookQueue:
                 else:
                     known.append(payload)
             items = self._items_of_many(grouped)
-            ends = (batch[0][1], next(reversed(grouped.values()))[-1])
-        else:
-            # Numbers follow the order of the call, so only neighbours of one origin go together.
-            start = 0
-            for end in range(1, len(batch) + 1):
-                if end == len(batch) or batch[end][0] != batch[start][0]:
-                    items.append(
-                        self.items_of(batch[start][0], [each for _, each in batch[start:end]])
-                    )
-                    start = end
-            ends = (batch[0][1], batch[-1][1])
-        return self._enqueue(tuple(items), ends, producer, refused, wait_s)
+            return items, (batch[0][1], next(reversed(grouped.values()))[-1])
+        # Numbers follow the order of the call, so only neighbours of one origin go together.
+        start = 0
+        for end in range(1, len(batch) + 1):
+            if end == len(batch) or batch[end][0] != batch[start][0]:
+                items.append(self.items_of(batch[start][0], [each for _, each in batch[start:end]]))
+                start = end
+        return items, (batch[0][1], batch[-1][1])
 
     def _items_of_many(self, grouped: Mapping[str, list[bytes]]) -> list[Items]:
         """The same for many origins; for a single message to a queue that is there, without a look at the name."""
@@ -447,6 +475,8 @@ class BookQueue:
         wait_s: float = 0.0,
     ) -> Accepted | Refused:
         self._guard("enqueue")
+        if refused not in ("raise", "return"):
+            raise MisuseError(f"refused is {refused!r}; write 'raise' or 'return'")
         size, most = sum([len(item.chunk) for item in items]), self.config.max_batch_bytes
         if size > most and size > most + HEADER_BYTES * sum(item.count for item in items):
             raise PayloadTooLarge(

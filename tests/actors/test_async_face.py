@@ -688,6 +688,7 @@ def test_the_end_of_a_block_waits_for_a_close_that_is_under_way(*, is_cancelled:
 
     async def body() -> None:
         handler = Stopped()
+        threads: list[threading.Thread] = []
 
         async def block() -> None:
             async with Pipe("orders") as pipe:
@@ -695,8 +696,9 @@ def test_the_end_of_a_block_waits_for_a_close_that_is_under_way(*, is_cancelled:
                 await pipe.send_many(range(3))
                 closing = asyncio.ensure_future(pipe.close())
                 await handler.reached.wait()
-                while not any(t.name == "surepipe-async" for t in threading.enumerate()):
+                while not (now := [t for t in threading.enumerate() if t.name == "surepipe-async"]):
                     await asyncio.sleep(0)
+                threads.extend(now)
                 if is_cancelled:
                     closing.cancel()
                     with pytest.raises(asyncio.CancelledError):
@@ -705,6 +707,7 @@ def test_the_end_of_a_block_waits_for_a_close_that_is_under_way(*, is_cancelled:
 
         await block()
         assert handler.seen == [0, 1, 2]
+        await asyncio.to_thread(threads[0].join, PATIENCE_S)
 
     run(body)
 

@@ -19,6 +19,7 @@ FOR_ALL = {
     "guarantee",
     "counters",
     "check_outside",
+    "closing",
 }
 SENDS = {"send", "send_nowait", "send_many", "flush", "finish", "replay", "sender"}
 RECEIVES = {"receive", "receive_by", "receive_many", "leases", "dead_letters", "receiver", "route"}

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.ends.face import EXIT_S, OneClose, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.ends.face import EXIT_S, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.replaying import Replayed, ReplayingFace
 from surepipe.errors import MisuseError
@@ -44,17 +44,8 @@ class Faced(Protocol):
         """Refuse to wait where the wait would be for itself."""
         ...
 
-    @property
-    def closing(self) -> OneClose:
-        """The close that is under way, if one is."""
-        ...
-
-    def patience(self, timeout: float) -> float:
-        """How long ``close`` waits that is called here."""
-        ...
-
-    def close(self, timeout: float = ...) -> None:
-        """Wait until what was begun has ended, and end."""
+    def closing(self, timeout: float) -> Callable[[], None]:
+        """``close``, for another thread."""
         ...
 
 
@@ -112,8 +103,7 @@ class AsyncFace(Generic[N]):
         """As the synchronous ``close``. It goes on when it is cancelled, and what it raises then is logged; the
         end of the block, or another ``close``, waits for one that is under way."""
         await in_task(lambda: self.sync.check_outside("close", loops=False))
-        patience = await in_task(lambda: self.sync.patience(timeout))
-        await in_thread(lambda: self.sync.closing.run(lambda: self.sync.close(patience)))
+        await in_thread(await in_task(lambda: self.sync.closing(timeout)))
 
 
 class AsyncSending(AsyncFace[S]):

@@ -136,7 +136,7 @@ class ServedBook(BookQueue):
         self._watcher = _Watcher(self)
         self._pulse = _Pulse(self)
         self._is_started = self._is_ending = self._is_cut_off = False
-        self.closing = OneClose()
+        self._one_close = OneClose()
         super().__init__(
             name,
             store=store,
@@ -509,7 +509,7 @@ class ServedBook(BookQueue):
         """As ``__exit__``, without blocking the loop, on which handlers come to their end. When it is cancelled
         while it waits, handlers have a second."""
         try:
-            await in_thread(lambda: self.closing.run(lambda: self.__exit__(kind, error, trace)))
+            await in_thread(lambda: self._one_close.run(lambda: self.__exit__(kind, error, trace)))
         except asyncio.CancelledError:
             await in_thread(self._cut_short)
             raise
@@ -519,9 +519,9 @@ class ServedBook(BookQueue):
         self.stop_serving()
         self._busy_after(LEFT_S)
 
-    def patience(self, timeout: float) -> float:
-        """How long ``close`` waits that is called here."""
-        return timeout
+    def closing(self, timeout: float) -> Callable[[], None]:
+        """``close``, for another thread: it joins one under way."""
+        return lambda: self._one_close.run(lambda: self.close(timeout))
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait in a handler for the handlers' end, and (``loops``) on the loop that they need."""

@@ -71,7 +71,7 @@ class Named:
         self._encode = self._codec.encode
         self._is_iterated = False
         self._is_closed = False
-        self.closing = OneClose()
+        self._one_close = OneClose()
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
@@ -86,7 +86,12 @@ class Named:
         """Take no more messages, wait until all are confirmed, and end."""
         raise NotImplementedError
 
-    def patience(self, timeout: float) -> float:
+    def closing(self, timeout: float) -> Callable[[], None]:
+        """``close``, for another thread: it waits as long as one that is called here, and joins one under way."""
+        patience = self._patience(timeout)
+        return lambda: self._one_close.run(lambda: self.close(patience))
+
+    def _patience(self, timeout: float) -> float:
         """How long ``close`` waits that is called here."""
         return timeout
 
@@ -132,9 +137,9 @@ class Named:
             await in_thread(self.abort)
             return
         await in_task(lambda: self.check_outside("close", loops=False))
-        timeout = await in_task(lambda: self.patience(EXIT_S))
+        closing = await in_task(lambda: self.closing(EXIT_S))
         try:
-            await in_thread(lambda: self.closing.run(lambda: self.close(timeout)))
+            await in_thread(closing)
         except asyncio.CancelledError:
             await in_thread(self._cut_short)
             raise

@@ -122,7 +122,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             return
         self._closed()
         self.sender.finish()
-        timeout = self.patience(timeout)
+        timeout = self._patience(timeout)
         is_attended = self.receiver.has_consumer or self._is_iterated
         if not (is_attended or self._has_stream):
             timeout = min(timeout, UNATTENDED_S)
@@ -138,7 +138,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         finally:  # a handler has what is left of that time, or a second, to end its message
             self._end(max((end - self._runtime.now()) / 1_000_000, 1.0))
 
-    def patience(self, timeout: float) -> float:
+    def _patience(self, timeout: float) -> float:
         """Nothing is handled while the loop that takes the messages is at this very call."""
         works = self.receiver.works
         is_loops_own = works.pulling_thread is not None and works.pulling_thread == works.here()

@@ -91,8 +91,8 @@ def test_an_undecodable_payload_fails_where_it_stands(steps: StepRuntime) -> Non
     assert isinstance(work.failure[1], Undecodable)
 
 
-def test_a_batch_handler_is_settled_and_failed_as_one(steps: StepRuntime) -> None:
-    """The first call succeeds, the second raises."""
+def test_a_batch_is_settled_as_one_and_one_by_one_where_it_fails(steps: StepRuntime) -> None:
+    """The first call succeeds, the second raises, and so does that with the first message of the two alone."""
     queue, owner, batches = WorkQueue(steps), Owner(), list[list[object]]()
 
     def handler(messages: list[object]) -> None:
@@ -104,7 +104,7 @@ def test_a_batch_handler_is_settled_and_failed_as_one(steps: StepRuntime) -> Non
     for work in works:
         queue.put(work)
     _actor(queue, together(handler, AutoCodec())).receive(RING)
-    assert batches == [["a", "b"], ["c", "d"]]
+    assert batches == [["a", "b"], ["c", "d"], ["c"]]
     assert [work.done for work in works] == [2, 2]
     assert works[1].failure is not None
     assert works[1].failure[0] == 3
@@ -137,6 +137,36 @@ def test_a_cancelled_work_ends_after_the_message_that_is_being_handled() -> None
     thread.join()
     assert gate.seen == ["a", "b"]
     assert owner.ended == [(1, 2)]
+
+
+@pytest.mark.parametrize(
+    ("held", "batches"), [(3, [["a", "b", "c"]]), (1, [["a", "b", "c"], ["a"], ["b"]])]
+)
+def test_a_batch_that_fails_while_its_work_is_cancelled_goes_no_further(
+    held: int, batches: list[list[str]]
+) -> None:
+    """Cancelled by another thread while the handler has all of it, or the second message alone."""
+    queue, owner, gate = WorkQueue(ThreadRuntime()), Owner(), Gate("b")
+    calls: list[list[object]] = []
+
+    def handler(messages: list[object]) -> None:
+        calls.append(messages)
+        if len(messages) == held:
+            for message in messages:
+                gate(message)
+        if len(messages) > 1:
+            raise ValueError("one by one, please")
+
+    queue.put(_work(owner, 1, 1, "a", "b", "c"))
+    actor = _actor(queue, together(handler, AutoCodec()))
+    thread = threading.Thread(target=actor.receive, args=(RING,))
+    thread.start()
+    gate.await_reached()
+    queue.cancel()
+    gate.opened.set()
+    thread.join()
+    assert calls == batches
+    assert owner.ended == [(1, len(batches) - 1)]
 
 
 def test_works_of_a_former_incarnation_are_not_begun(steps: StepRuntime) -> None:

@@ -253,7 +253,8 @@ class ChannelFace(Face):
         return lambda message: answering(message, reply)
 
     def receive_many(self, handler: BatchHandler) -> None:
-        """Let ``handler(messages)`` take messages in batches, each settled as one. Raises as ``receive``."""
+        """Let ``handler(messages)`` take messages in batches, each settled as one. Those of a batch that fails
+        come once more, one by one, as by ``Pipe.receive_many``. Raises as ``receive``."""
         self._check_open()
         self._check_unused()
         require_handler(handler)

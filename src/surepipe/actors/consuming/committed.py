@@ -3,8 +3,9 @@
 One transaction takes a whole delivery, or what of it was handled within 0.1 s (it holds up other writers of the
 store), or as much as it has room for. When a message fails, what its handler did in the transaction is taken back;
 what stands before it is committed, and then the message is tried again like any other. When the store refuses what
-several messages have added, they are taken anew, one by one, so that only the one to blame fails. A store whose
-transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
+several messages have added, they are taken anew, one by one, so that only the one to blame fails; and so they are
+when a batch handler fails on them. A store whose transactions take nothing back gets one for each message;
+``receive_many`` gives it one for many.
 """
 
 from __future__ import annotations
@@ -189,19 +190,24 @@ class Commits:
         reach = transaction.reaches if isinstance(transaction, Reaching) else _nowhere
         finish(result, lambda call: _within(reach, coroutines, call))
 
-    def together(self, handler: CommittedBatchHandler, codec: Codec) -> Loop:
-        """Give the handler all messages of a work at once: committed together, and failed together."""
+    def together(
+        self, handler: CommittedBatchHandler, codec: Codec, *, takes_apart: bool = True
+    ) -> Loop:
+        """Give the handler all messages of a work at once: committed together. Those that fail together are taken
+        one by one, each in a transaction of its own, unless the handler itself finds who is to blame."""
 
         def take(work: Work, transaction: Transaction) -> Taken:
-            messages, broken = decoded(payloads_of(work), codec)
+            payloads = work.next_batch() if takes_apart else payloads_of(work)
+            messages, broken = decoded(payloads, codec)
             if messages:
+                work.in_hand = len(messages) if takes_apart else 0
                 # A coroutine must not wait for its turn at the store on the loop that the one before it needs.
                 alone = transaction.part() if isinstance(transaction, Parted) else nullcontext()
                 with alone:
                     self._finish(handler(messages, transaction), transaction)
             return work.done + len(messages), broken
 
-        return lambda work: self._loop(work, take, parts=False)
+        return lambda work: self._loop(work, take, parts=takes_apart)
 
     def _take_parts(
         self,
@@ -269,7 +275,7 @@ class Commits:
             return
         if work.tried is not None:
             self._state.done(work.tried[1])
-        work.done = done
+        work.done, work.in_hand = done, 0
         if failure is not None:
             raise failure
 

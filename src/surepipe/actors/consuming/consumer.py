@@ -9,6 +9,7 @@ own, the receiver answers probes meanwhile, and an alarm makes it look at a slow
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 import traceback
 from collections import deque
@@ -36,6 +37,8 @@ from surepipe.actors.supervision import Kill, Killed
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
 from surepipe.errors import MisuseError, StoreReset, SurepipeError, words_of
+
+logger = logging.getLogger("surepipe")
 
 Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
@@ -99,10 +102,12 @@ class Work:
     __slots__ = (
         *("attempt", "cancelled", "done", "epoch", "failure", "first", "has_left", "holder"),
         *(
+            "in_hand",
             "is_held",
             "key",
             "last",
             "left",
+            "may_repeat",
             "one_by_one",
             "owner",
             "parked",
@@ -128,7 +133,12 @@ class Work:
         self.producer = delivery.producer
         self.failure: tuple[int, BaseException] | None = None
         self.one_by_one = False
-        """Its effects are committed message by message: several together were refused, and one is to blame."""
+        """Its messages are handled, or their effects committed, one by one: several together failed or were
+        refused, and one is to blame."""
+        self.in_hand = 0
+        """So many messages a batch handler has now."""
+        self.may_repeat = True
+        """False where a message that fails is not tried again."""
         self.tried: tuple[int, CommitPosition] | None = None
         """The commit of the transaction that is under way, and up to which message that one goes."""
         self.trouble: object = None
@@ -163,6 +173,25 @@ class Work:
         if parked is None or not is_left or self.failure is not None or self.trouble is not None:
             return False
         self.left[:] = parked[self.done - self.last :]
+        return True
+
+    def next_batch(self) -> list[bytes]:
+        """What is to be handled together now: all that is left, or one message where several have failed
+        together; nothing where no message is to be taken."""
+        start = len(self.left) - (self.last - self.done)
+        end = start + 1 if self.one_by_one or self.attempt > 1 else None
+        return self.left[start:end] if start >= 0 else []
+
+    def take_apart(self, failure: BaseException) -> bool:
+        """What failed were several messages together: take them one by one. False where it was one alone, which
+        has failed, or where nothing is tried again."""
+        if self.in_hand <= 1 or not self.may_repeat:
+            return False
+        logger.info(
+            "a batch of %d messages failed with %s: %s; they are handled one by one",
+            *(self.in_hand, type(failure).__name__, words_of(failure)),
+        )
+        self.one_by_one, self.in_hand = True, 0
         return True
 
     def cancel(self) -> None:
@@ -226,18 +255,22 @@ def _as_it_is(payload: bytes) -> object:
 
 
 def together(handler: BatchHandler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
-    """Give the handler all messages of a work at once: settled together, and failed together.
+    """Give the handler all messages of a work at once: settled together. Those that fail together are taken one by
+    one (see ``consume``), so that only the one to blame fails.
 
     A payload that can't be decoded splits the work: what stands before it is handled first.
     """
 
     def loop(work: Work) -> None:
-        messages, broken = decoded(work.left[:], codec)
-        if messages:
-            finish(handler(messages), wait)
-            work.done += len(messages)
-        if broken is not None:
-            raise broken
+        while payloads := work.next_batch():
+            messages, broken = decoded(payloads, codec)
+            if messages:
+                work.in_hand = len(messages)
+                finish(handler(messages), wait)
+                work.done += work.in_hand
+            work.in_hand = 0
+            if broken is not None:
+                raise broken
 
     return loop
 
@@ -248,15 +281,23 @@ def together_in_task(
     """The same for a coroutine function."""
 
     async def loop(work: Work) -> None:
-        messages, broken = decoded(work.left[:], codec)
-        if messages:
-            await finished(handler(messages))
-            task = asyncio.current_task()
-            if task is not None and task.cancelling():
-                await look_at_cancellation(task)
-            work.done += len(messages)
-        if broken is not None:
-            raise broken
+        task = asyncio.current_task()
+        assert task is not None
+        while payloads := work.next_batch():
+            messages, broken = decoded(payloads, codec)
+            goes_on = True
+            if messages:
+                work.in_hand = len(messages)
+                await finished(handler(messages))
+                goes_on = not task.cancelling() or await look_at_cancellation(task)
+                work.done += work.in_hand
+            work.in_hand = 0
+            if broken is not None:
+                raise broken
+            if not goes_on:
+                return
+            if not work.done % BREATH:
+                await asyncio.sleep(0)
 
     return loop
 
@@ -272,12 +313,34 @@ class PatientLoop:
         return in_task(partial(self._loop, work))
 
 
+def consume(loop: Loop, work: Work) -> None:
+    """Take one work through the loop. What that raises is noted as the failure of the message after ``done``,
+    whatever it is: a handler that exits must not end other pipes. Where a batch failed its messages are taken one
+    by one first. Raises LoopEnded, which is no failure of a message."""
+    failure = _failure_of(loop, work)
+    while failure is not None and work.take_apart(failure):
+        failure = _failure_of(loop, work)
+    if failure is not None:
+        work.failure = (work.done + 1, failure)
+
+
+def _failure_of(loop: Loop, work: Work) -> BaseException | None:
+    try:
+        loop(work)
+    except LoopEnded:
+        raise
+    except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
+        return error
+    return None
+
+
 async def consume_in_task(loop: TaskLoop, work: Work) -> None:
-    """Take one work through the loop, in a task of its own if it calls a handler. What that raises is noted as
-    its failure, whatever it is, and so is a cancellation of its task; raises only when the task that waits is to
-    end, which is no failure of the message."""
+    """The same, in a task of its own if it calls a handler. A cancellation of that task is a failure, too; raises
+    only when the task that waits is to end, which is no failure of the message."""
     outcome = outcome_here if isinstance(loop, PatientLoop) else own_outcome
     _, failure = await outcome(loop, work)
+    while failure is not None and work.take_apart(failure):
+        _, failure = await outcome(loop, work)
     if failure is not None and work.done < work.last:
         work.failure = (work.done + 1, failure)
 
@@ -455,12 +518,10 @@ class ConsumerActor:
         """Take one work through the loop."""
         self._queue.handler_thread = self._queue.here()
         try:
-            self._loop(work)
+            consume(self._loop, work)
         except LoopEnded:
             self._queue.put_back(work)
             raise
-        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
-            work.failure = (work.done + 1, error)
         finally:
             self._queue.handler_thread = None
         self._queue.finish(work)

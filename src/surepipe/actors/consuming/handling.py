@@ -90,8 +90,10 @@ class HandlingFace(ReceivingFace, StartingFace):
     def receive_many(self, handler: AnyBatchHandler) -> None:
         """Let ``handler(messages)`` take messages in batches, as they come.
 
-        A batch is settled as one: when the handler raises, all of it is tried again. With lanes its messages are
-        of one key. With boundary ``"committed"`` it is ``handler(messages, transaction)``, and a batch is one
+        A batch is settled as one. When the handler raises, it gets the messages of the batch once more, one by
+        one in their order, as lists of one: so only the message to blame uses up its ``retries``. (With boundary
+        ``"handed"`` nothing is tried again.) With lanes its messages are of one key. With boundary
+        ``"committed"`` it is ``handler(messages, transaction)``, and each batch, also one of one message, is one
         transaction. Raises what ``receive`` raises.
         """
         self._check(handler)

@@ -16,8 +16,15 @@ from typing import Any, TypeAlias, cast
 from uuid import UUID
 
 from surepipe.actors.codecs import Codec
-from surepipe.actors.consuming.consumer import Loop, TaskLoop, Work, WorkQueue, consume_in_task
-from surepipe.actors.consuming.coroutines import LoopEnded, require_plain
+from surepipe.actors.consuming.consumer import (
+    Loop,
+    TaskLoop,
+    Work,
+    WorkQueue,
+    consume,
+    consume_in_task,
+)
+from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
@@ -293,13 +300,9 @@ class LaneActor:
     def run(self, work: Work) -> None:
         """Take one work through the loop."""
         try:
-            self._loop(work)
-        except LoopEnded:
+            consume(self._loop, work)
+        finally:  # also when its loop has ended: what is not done is not settled
             self._queue.finish_in(self._lane)
-            raise
-        except BaseException as error:  # noqa: BLE001 - a handler that exits must not end other pipes
-            work.failure = (work.done + 1, error)
-        self._queue.finish_in(self._lane)
 
     def died(self, error: BaseException) -> None:
         """Pass it on: the receiver's end starts over."""

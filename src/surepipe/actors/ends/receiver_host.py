@@ -257,6 +257,7 @@ class ReceiverHost(Host[ReceivingMachine]):
 
     def _deliver(self, effect: Deliver) -> None:
         work = Work(effect, self)
+        work.may_repeat = not self._handed
         self._handed_out_through = effect.ticket
         is_crowded = self._works.ended or len(self._works) >= HANDED_WORKS_MAX
         self._works.put(work)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import ExitStack, nullcontext, suppress
+from functools import partial
 
 from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.consuming.committed import (
@@ -142,7 +143,8 @@ class FlowLoop:
 
     def _commit(self, work: Work, commits: Commits, codec: Codec) -> None:
         if self.flow.size > 1 and not self._has_failed(work):
-            commits.together(lambda messages, t: self._take_all(work, messages, t), codec)(work)
+            handler = partial(self._take_all, work)  # a flow tells who is to blame by itself
+            commits.together(handler, codec, takes_apart=False)(work)
         else:
             commits.by(lambda work, t: self._take_each(work, t, codec), self._land)(work)
 

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import logging
+
 import pytest
 
-from surepipe.actors import RestartPolicy, StepRuntime, ThreadRuntime
+from surepipe.actors import Pipe, RestartPolicy, StepRuntime, ThreadRuntime
 from surepipe.actors.inbox import RING, Bell, Box
+from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import KILL, START, ActorKeeper, Kill, Killed
 from tests.actors.kit import PATIENCE_S, await_that
 
@@ -29,8 +32,11 @@ class Life:
 class Home:
     """A keeper and everything that happened there."""
 
-    def __init__(self, runtime: StepRuntime | ThreadRuntime, policy: RestartPolicy) -> None:
+    def __init__(
+        self, runtime: Runtime, policy: RestartPolicy, kind: type[Life] | None = None
+    ) -> None:
         self.lives: list[Life] = []
+        self._kind = kind or Life
         self.deaths: list[int] = []
         self.gone: list[str] = []
         self.now = runtime.now
@@ -38,7 +44,7 @@ class Home:
         self.keeper.start()
 
     def _make(self) -> Life:
-        self.lives.append(Life(self))
+        self.lives.append(self._kind(self))
         return self.lives[-1]
 
 
@@ -128,3 +134,44 @@ def test_a_full_box_drops_what_comes_and_counts_it() -> None:
     assert box.dropped == 2
     box.put(5)
     assert box.take() == [5]
+
+
+def test_an_actor_that_is_told_to_die_is_no_news(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Both ends and the handler of a pipe; nothing is logged, and what is sent arrives (pipes H-2)."""
+    caplog.set_level(logging.INFO)
+    seen: list[object] = []
+    with Pipe("orders", runtime=runtime) as pipe:
+        pipe.receive(seen.append)
+        pipe.send(1, until="confirmed", timeout=PATIENCE_S)
+        pipe.sender.crash()
+        pipe.receiver.crash()
+        pipe.receiver.crash_consumer()
+        await_that(runtime, lambda: pipe.counters()["restarts"] >= 2, "both ends live again")
+        pipe.send(2, until="confirmed", timeout=PATIENCE_S)
+    assert set(seen) == {1, 2}
+    assert caplog.text == ""
+
+
+def test_a_defect_of_an_actor_is_logged_with_its_traceback(
+    runtime: Runtime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """By pykka where it was raised, and by its keeper, which gives it another life."""
+    caplog.set_level(logging.INFO)
+
+    class Defect(Life):
+        def receive(self, message: object) -> object:
+            if message == "break":
+                raise ZeroDivisionError("a defect")
+            return super().receive(message)
+
+    home = Home(runtime, RestartPolicy(wait_min_s=0.01), Defect)
+    home.keeper.tell("break")
+    await_that(runtime, lambda: len(home.lives) == 2, "another life")
+    home.keeper.stop()
+    assert home.keeper.join(PATIENCE_S)
+    told = [(one.name, one.levelname, one.exc_info is not None) for one in caplog.records]
+    assert told == [("pykka", "ERROR", True), ("surepipe", "WARNING", True)]
+    assert caplog.text.count("ZeroDivisionError: a defect") >= 2
+    assert 'raise ZeroDivisionError("a defect")' in caplog.text

@@ -21,6 +21,7 @@ import pykka
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines
 from surepipe.actors.runtime import Actor
+from surepipe.actors.supervision import Killed, end_as_told
 from surepipe.actors.threads import AlarmHeap, HeapAlarm
 from surepipe.core.timing import below
 from surepipe.errors import MisuseError
@@ -125,7 +126,11 @@ class StepShell(pykka.Actor):
         self._actor_loop_teardown()
 
     def on_receive(self, message: object) -> object:
-        return self.actor.receive(message)
+        try:
+            return self.actor.receive(message)
+        except Killed as killed:
+            end_as_told(self, self.actor, killed)
+            return None
 
     def on_failure(
         self,

@@ -6,10 +6,13 @@ here: as something a crash loses, which the protocol of the machines repairs.
 
 from __future__ import annotations
 
+import asyncio
 import logging
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+
+import pykka
 
 from surepipe.actors.consuming.coroutines import LoopEnded, RunningTask
 from surepipe.actors.runtime import Actor, Running, Runtime
@@ -28,6 +31,13 @@ class Kill:
 
 class Killed(RuntimeError):
     """What a ``Kill`` raises."""
+
+
+def end_as_told(shell: pykka.Actor, actor: Actor, killed: Killed) -> None:
+    """End an actor at once, as an error would. It is no defect, so pykka must not log it as one."""
+    pykka.ActorRegistry.unregister(shell.actor_ref)
+    shell.actor_stopped.set()
+    actor.died(killed)
 
 
 START = Start()
@@ -111,9 +121,11 @@ class ActorKeeper:
             if not gives_up:
                 self.restarts += 1
                 self._alarm.set(now + self._wait(deaths))
-        # The first death of a defect tells where it was; a kill and what comes again say nothing new.
-        is_news = deaths == 1 and not isinstance(error, Killed)
-        logger.warning(
+        # The first death of a defect tells where it was. What comes again says nothing new, and a cancellation not
+        # where it comes from; a kill is no defect.
+        is_news = deaths == 1 and not isinstance(error, (Killed, asyncio.CancelledError))
+        logger.log(
+            logging.DEBUG if isinstance(error, Killed) else logging.WARNING,
             "%s died of %s: %s, death %d",
             *(self.name, type(error).__name__, error, deaths),
             exc_info=error if is_news else None,

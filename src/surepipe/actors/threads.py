@@ -22,6 +22,7 @@ import pykka
 
 from surepipe.actors.consuming.coroutines import SHARED_LOOP, LoopCoroutines, patient, standing_here
 from surepipe.actors.runtime import Actor
+from surepipe.actors.supervision import Killed, end_as_told
 from surepipe.errors import MisuseError
 
 if TYPE_CHECKING:
@@ -220,6 +221,9 @@ class ThreadShell(pykka.ThreadingActor):
     def on_receive(self, message: object) -> object:
         try:
             return self.actor.receive(message)
+        except Killed as killed:
+            end_as_told(self, self.actor, killed)
+            return None
         except Exception:
             raise
         except BaseException as error:

@@ -165,7 +165,7 @@ def test_an_end_can_be_read_by_a_loop(steps: StepRuntime) -> None:
         for message in channel:
             seen.append(message)
             if message == 3:
-                channel.end.stop_consuming(1.0)
+                channel.finish()
     assert seen == [1, 2, 2, 3]
 
 

@@ -536,6 +536,10 @@ class ChannelMachine:
         """Take nothing more to send; what was taken goes on, and so does the other direction."""
         return self._finish(self._from_sender(self.sender.close(now)), now)
 
+    def take_no_more(self, now: int) -> list[Effect]:
+        """Take nothing more from the other end; what was taken is delivered, and this end goes on sending."""
+        return self._finish(self._from_receiver(self.receiver.take_no_more(now)), now)
+
     def close(self, now: int) -> list[Effect]:
         """Take nothing new, in either direction; finish what is begun."""
         effects = self._from_receiver(self.receiver.close(now))

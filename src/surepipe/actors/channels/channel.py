@@ -271,6 +271,15 @@ class ChannelFace(Face):
 
     # The end.
 
+    def finish(self) -> None:
+        """A ``for`` loop over this end stops when everything is settled that has arrived by now.
+
+        What arrives later is not taken, and stays with the other end where its stack confirms. This end may go on
+        sending; only where confirms travel as messages of the other direction (``sequential-confirm`` with
+        ``retry: carrier``) none comes any more, so flush before. A second call does nothing.
+        """
+        self.end.take_no_more()
+
     def close(self, timeout: float = EXIT_S) -> None:
         """Wait until all that was sent is confirmed, let the handler finish its message, end all threads.
 
@@ -364,6 +373,11 @@ class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
         """Let ``handler(messages)`` take messages in batches. See ``receive``."""
         self._on_this_loop()
         self.sync.receive_many(handler)
+
+    def finish(self) -> None:
+        """An ``async for`` over this end stops when everything is settled that has arrived by now; what arrives
+        later is not taken, and this end may go on sending."""
+        self.sync.finish()
 
     @property
     def is_up(self) -> bool:

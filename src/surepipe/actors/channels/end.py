@@ -82,6 +82,7 @@ class IncomingDirection(_Direction):
         self.failed = channel.failed
         self.refused = channel.refused
         self.state_after = channel.state_after
+        self.take_no_more = channel.take_no_more
         self.close = channel.close
 
     @property
@@ -267,6 +268,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             lambda: IncomingDirection(whole.machine),
             self._side.taken,
         )
+        incoming.ending = incoming.finishing = self._is_finishing
         return sending, incoming
 
     @property

@@ -102,7 +102,7 @@ class ReceiverEnd(NodeEnd):
         self._tasks: list[RunningTask] = []
         self.coroutines: Coroutines = self.runtime.coroutines()
         """What runs the coroutines of the handler."""
-        self._is_ending = False
+        self._is_ending = self._is_finishing = False
         self._actor: ReceiverHost | None = None
         self._lives = 0
         self.place = self.incarnation = 0
@@ -161,7 +161,7 @@ class ReceiverEnd(NodeEnd):
             self._side.taken,
             watcher=self,
         )
-        actor.ending = self._is_ending
+        actor.ending, actor.finishing = self._is_ending, self._is_finishing
         self._actor = actor
         if self._trace is not None:
             self._trace.start(self.address, self.traced_pipe)
@@ -500,6 +500,13 @@ class ReceiverEnd(NodeEnd):
         if self._actor is not None:
             self._actor.ending = True
         self.around.bell.ring()
+
+    def take_no_more(self) -> None:
+        """The works end when everything is settled that has arrived by now; what comes later is not taken."""
+        self._is_finishing = True
+        if self._actor is not None:
+            self._actor.finishing = True
+        self.expect_end()
 
     def _close_machine(self, host: Host[Any]) -> None:
         """In the actor: deliver nothing more, and confirm what is settled."""

@@ -63,6 +63,10 @@ class ReceivingMachine(ReceiverMachine, Protocol):
         """These messages of these tickets have crossed the boundary."""
         ...
 
+    def take_no_more(self, now: int) -> list[Effect]:
+        """What was taken is delivered, and nothing more is taken."""
+        ...
+
     @property
     def differs(self) -> str:
         """How the other end is configured differently; empty while nothing is known of that."""
@@ -141,6 +145,10 @@ class ReceiverHost(Host[ReceivingMachine]):
         self.place: StreamPlace | None = None
         """Where the machine stands in its stream, if it reads one."""
         self.ending = False
+        self.finishing = False
+        """Only what had arrived is taken any more."""
+        self._last_frames: int | None = None
+        """So many frames of what had arrived are not taken yet; None while all are taken."""
         self.closing = False
         self.failed_after_handed = 0
         self.perform_by_type[Deliver] = self._deliver
@@ -224,19 +232,28 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._look_at_slow_work()
         if self.in_doubt and self._watcher is not None:
             self._watcher.clear_doubts(self)
+        if self.finishing and self._last_frames is None:
+            self._last_frames = 0 if self.machine.confirms else len(self.around.frames)
         if not self.machine.confirms and len(self.around.frames):
             self.take_frames()
+        if self._last_frames == 0:
+            self.perform(self.machine.take_no_more(self.now()))
         is_all = (
             self._watcher is None or self.place is None or self._watcher.looked(self, self.place)
         )
-        if self.ending and is_all and self.machine.idle and not len(self.around.frames):
-            self._works.end()
+        has_more = self._last_frames != 0 and len(self.around.frames) > 0
+        if self.ending and is_all and self.machine.idle and not has_more:
+            self._works.end(self._works.failure)
 
     def take_frames(self) -> None:
         """Take frames while the machine has room. The others wait here: nobody would send them again."""
         machine, frames = self.machine, self.around.frames
         taken = 0
-        while machine.has_room and (frame := frames.take_one()) is not None:
+        while (
+            machine.has_room and self._last_frames != 0 and (frame := frames.take_one()) is not None
+        ):
+            if self._last_frames is not None:
+                self._last_frames -= 1
             self.perform(machine.frame(frame, self.now()))
             taken += 1
         if taken:

@@ -168,6 +168,14 @@ class PipeReceiver(LoneReceiver):
         """The async face, for the loop that runs here."""
         return AsyncReceiver(self)
 
+    def finish(self) -> None:
+        """A ``for`` loop over this end stops when everything is settled that has arrived by now.
+
+        What arrives later is not taken, and stays with a sender whose stack confirms: for the next receiver. May
+        be called anywhere, in the loop too. A second call does nothing.
+        """
+        self.receiver.take_no_more()
+
 
 # The two ends of a stream pipe in different processes, which need not run at the same time.
 #
@@ -256,6 +264,11 @@ class AsyncSender(AsyncReplaying[LoneSender]):
 
 class AsyncReceiver(AsyncHandling[PipeReceiver]):
     """The receiving end of a pipe."""
+
+    def finish(self) -> None:
+        """An ``async for`` over this end stops when everything is settled that has arrived by now; what arrives
+        later is not taken."""
+        self.sync.finish()
 
 
 class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):

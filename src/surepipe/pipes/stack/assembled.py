@@ -370,6 +370,7 @@ class Stack:
     def replaces(self, former: Stack, now: int) -> None:
         """Take the place of a machine that is forgotten: late answers to its tickets are no answers to ours."""
         self._begin(now)
+        self.closing = former.closing
         self._last_ticket = former._last_ticket
         self._counts = former._counts
 
@@ -950,9 +951,11 @@ class ReceiverStack(Stack):
         if known is None:
             return self._end()
         differs = self.agreement is not None and self.agreement.differs
-        if not self.started or not isinstance(known, _FORWARD) or self.closing or differs:
+        is_message = isinstance(known, Numbered | Data)
+        is_late = self.closing and (is_message or self.delivery.closed)
+        if not self.started or not isinstance(known, _FORWARD) or is_late or differs:
             self.count("wrong_state")
-        elif not isinstance(known, Numbered | Data):
+        elif not is_message:
             self.layers[known.layer].control(known)
         elif known.layer == len(self.layers) - 1:
             self.layers[known.layer].data(known, None)
@@ -1027,6 +1030,13 @@ class ReceiverStack(Stack):
     def state_after(self, ticket: int, through: int) -> bytes:
         """The state to commit together with the effect of the ticket's messages up to ``through``."""
         return self.delivery.state_after(ticket, through)
+
+    def take_no_more(self, now: int) -> list[Effect]:
+        """What was taken is delivered, and the sender gets its answers, but nothing more is taken. Not over a
+        stream, which is read as before."""
+        self._begin(now)
+        self.closing = True
+        return self._end()
 
     def close(self, now: int) -> list[Effect]:
         """Deliver nothing more; what is in work may still be answered, and is still confirmed."""

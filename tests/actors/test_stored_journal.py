@@ -11,6 +11,7 @@ from typing import TypeVar
 import pytest
 
 from surepipe.actors import Pipe, StepRuntime, StreamSender
+from surepipe.actors.ends.face import UntilText
 from surepipe.actors.store_calls import Stores
 from surepipe.core.effects import AppendRows, JournalContents, NoticeKind, OpenLife, Persist
 from surepipe.core.store_requests import (
@@ -246,6 +247,27 @@ def test_a_commit_whose_answer_is_lost_neither_loses_nor_repeats_the_effect(tmp_
                 pipe.send(number)
                 pipe.flush(30)
         assert effects_in(inside) == list(range(12))
+
+
+@pytest.mark.parametrize("until", ["accepted", "confirmed"])
+def test_many_that_a_crash_took_before_they_were_stored_are_not_said_to_be_accepted(
+    tmp_path: Path, steps: StepRuntime, until: UntilText
+) -> None:
+    """The journal's store is away, and the sender dies meanwhile; the next life has never heard of them."""
+    seen: list[object] = []
+    with sqlite_store(tmp_path) as inside:
+        store = FaultyStore(inside)
+        with Pipe("orders", journal=store, runtime=steps, notices=Noted()) as pipe:
+            pipe.receive(seen.append)
+            pipe.send_many(["a", "b"])
+            alarm = steps.alarm(pipe.sender.crash)
+            alarm.set(steps.now() + 1_000)
+            store.script(Misfortune.OUTAGE, calls=2)
+            with pytest.raises(NotConfirmed, match="crashed before this was confirmed"):
+                pipe.send_many(["c", "d"], until=until)
+            pipe.flush(PATIENCE_S)
+            alarm.close()
+    assert seen == ["a", "b"]
 
 
 def test_a_journal_needs_a_store_that_outlives_the_process() -> None:

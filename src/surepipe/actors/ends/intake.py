@@ -222,9 +222,9 @@ class SenderMarks:
         self.marks = []
 
     def outliving(self) -> list[Mark]:
-        """The marks that a journal lets a next life resolve: of what is stored, and those that stand for all that
-        is. The others stay here: whether their messages were stored is not known."""
-        outliving = [mark for mark in self.marks if mark.target or not mark.payloads]
+        """The marks that a journal lets a next life resolve: of what is stored. The others stay here: whether all
+        that they stand for was stored is not known."""
+        outliving = [mark for mark in self.marks if mark.target]
         self.marks = [mark for mark in self.marks if mark not in outliving]
         for mark in outliving:
             mark.target = mark.target if mark.payloads else _ANYTHING

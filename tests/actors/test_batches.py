@@ -57,7 +57,14 @@ class Spoiled:
 
 @pytest.mark.parametrize("is_coroutine", [False, True])
 @pytest.mark.parametrize(
-    "error", [ValueError("no 3"), SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError()]
+    "error",
+    [
+        ValueError("no 3"),
+        SystemExit(3),
+        KeyboardInterrupt(),
+        asyncio.CancelledError(),
+        GeneratorExit(),
+    ],
 )
 def test_of_a_batch_that_fails_only_the_message_to_blame_uses_up_its_retries(
     runtime: Runtime, error: BaseException, *, is_coroutine: bool
@@ -104,7 +111,10 @@ def test_a_batch_that_returns_what_nobody_runs_fails_message_by_message(
     assert {letter.error_type for letter in letters.list()} == {"MisuseError"}
 
 
-def test_with_lanes_a_batch_that_fails_holds_up_its_own_key_only(runtime: Runtime) -> None:
+@pytest.mark.parametrize("is_coroutine", [False, True])
+def test_with_lanes_a_batch_that_fails_holds_up_its_own_key_only(
+    runtime: Runtime, *, is_coroutine: bool
+) -> None:
     """Odd and even: 3 and what follows it fail, the even ones are one batch."""
     handler, letters = Spoiled(), DeadLetters()
     with Pipe(
@@ -116,7 +126,7 @@ def test_with_lanes_a_batch_that_fails_holds_up_its_own_key_only(runtime: Runtim
         dead_letter=letters,
         runtime=runtime,
     ) as pipe:
-        pipe.receive_many(handler)
+        pipe.receive_many(handler.later if is_coroutine else handler)
         pipe.send_many(ALL)
         pipe.flush(PATIENCE_S)
     odd = [call for call in handler.calls if call != [2, 4]]
@@ -234,6 +244,30 @@ def test_committed_a_store_that_is_away_in_between_costs_no_message_an_attempt(
         assert effects_in(inside) == [1, 2, 4, 5]
     assert not script
     assert [(letter.seq, letter.attempts) for letter in letters.list()] == [(3, 1)]
+
+
+@pytest.mark.parametrize("how", ["meets it", "returns before", "raises before"])
+def test_a_batch_handler_that_cancels_its_own_task_has_failed_and_is_taken_apart(how: str) -> None:
+    """Each attempt has a task of its own, so the next one is not cancelled."""
+    calls, letters = list[list[object]](), DeadLetters()
+
+    async def handle(messages: list[object]) -> None:
+        calls.append(messages)
+        if 3 in messages:
+            task = asyncio.current_task()
+            assert task is not None
+            task.cancel()
+            if how == "raises before":
+                raise ValueError("no 3")
+            if how == "meets it":
+                await asyncio.Event().wait()
+
+    with Pipe("orders", retries=3, retry_min_s=0.001, dead_letter=letters) as pipe:
+        pipe.receive_many(handle)
+        pipe.send_many(ALL)
+        pipe.flush(PATIENCE_S)
+    assert calls == FOUND
+    assert [(letter.seq, letter.attempts) for letter in letters.list()] == [(3, 3)]
 
 
 def test_whoever_cancels_all_tasks_in_between_loses_no_message_of_the_batch() -> None:

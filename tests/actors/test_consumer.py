@@ -36,6 +36,9 @@ class Owner:
     def finished(self, work: Work) -> None:
         self.ended.append((work.ticket, work.done))
 
+    def passed_over(self, work: Work, first: int, last: int, failure: BaseException) -> None:
+        raise AssertionError(f"{first} to {last} of {work.ticket} are tried again") from failure
+
 
 def _work(owner: Owner, ticket: int, first: int, *messages: object) -> Work:
     payloads = [AutoCodec().encode(message) for message in messages]

@@ -302,6 +302,9 @@ class Deaf:
     def finished(self, work: Work) -> None:
         """Nothing."""
 
+    def passed_over(self, work: Work, first: int, last: int, failure: BaseException) -> None:
+        """Nothing."""
+
 
 def work_of(key: str, *seqs: int, attempt: int = 1) -> Work:
     """A delivery of one key; payloads are the numbers."""

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 from pydantic import BaseModel
@@ -19,8 +20,9 @@ from surepipe import (
     PipeFull,
 )
 from surepipe.actors import StepRuntime, ThreadRuntime, Undecodable
+from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.runtime import Runtime
-from surepipe.core.effects import Letter
+from surepipe.core.effects import Letter, NoticeKind
 from surepipe.pipes.catalogue import LayerText
 from tests.actors.kit import PATIENCE_S, Failing, Gate, Noted, await_that
 
@@ -452,6 +454,52 @@ def test_handed_over_has_a_bound_too(steps: StepRuntime) -> None:
     pipe.receive(seen.append)
     pipe.close()
     assert seen == list(range(20))
+
+
+@pytest.mark.parametrize("way", ["plain", "coroutine", "batch", "loop"])
+def test_handed_over_and_failed_is_told_and_takes_no_other_message_along(
+    way: str, steps: StepRuntime
+) -> None:
+    """It is settled and lost, which is said; what was handed over beside it is handled (pipes K-3)."""
+    handler, notices = Failing(b=1), Noted()
+
+    async def handle(message: object) -> None:
+        handler(message)
+
+    def handle_all(messages: list[object]) -> None:
+        for message in messages:
+            handler(message)
+
+    class Bad(AutoCodec):
+        def decode(self, payload: bytes) -> object:
+            if way == "loop" and b"b" in payload:
+                raise Undecodable("not this one")
+            return super().decode(payload)
+
+    with Pipe("p", boundary="handed", codec=Bad(), runtime=steps, notices=notices) as pipe:
+        if way == "loop":
+            pipe.send_many(["a", "b", "c"])
+            pipe.finish()
+            for message in pipe:
+                handler(message)
+        elif way == "batch":
+            pipe.receive_many(handle_all)
+            for message in ("a", "b", "c"):
+                pipe.send(message, until="confirmed")
+        else:
+            pipe.receive(handler if way == "plain" else handle)
+            pipe.send_many(["a", "b", "c"])
+    assert handler.done == ["a", "c"]
+    (notice,) = notices.notices
+    assert (notice.kind, notice.ranges) == (NoticeKind.POISON, ((2, 2),))
+    assert "not tried again: it is lost" in notice.detail
+
+
+@pytest.mark.parametrize("option", [{"dead_letter": DeadLetters()}, {"retries": 3}])
+def test_what_needs_another_attempt_is_refused_where_there_is_none(option: dict[str, Any]) -> None:
+    """A dead letter that never comes would be believed in."""
+    with pytest.raises(CompositionError, match="can't be had with boundary handed"):
+        Pipe("p", boundary="handed", **option)
 
 
 def test_the_progress_of_a_slow_handler_is_reported_while_it_works() -> None:

@@ -219,6 +219,13 @@ def _of_boundary(hop: Hop) -> Iterator[Finding]:
     boundary, state = hop.boundary, hop.cursor_store
     if hop.lanes and boundary is not Boundary.PROCESSED:
         yield _lanes_at(hop, boundary)
+    if boundary is Boundary.HANDED and (hop.dead_letters is not None or hop.retries is not None):
+        what = "retries" if hop.dead_letters is None else "dead_letter"
+        why = (
+            f"{what} can't be had with boundary handed: a message is settled before its handler runs, so one that "
+            "fails is not tried again, and is lost"
+        )
+        yield _finding(hop, Code.BOUNDARY, why, "use boundary processed")
     if boundary in (Boundary.HANDED, Boundary.PROCESSED):
         return
     if not hop.layers[0].is_cursor:

@@ -64,7 +64,7 @@ class OutletLost(StoreReset):
 
 
 class WorkOwner(Protocol):
-    """The incarnation of the receiver that a work belongs to; both calls come from the consumer."""
+    """The incarnation of the receiver that a work belongs to; its calls come from the consumer."""
 
     def taken(self, work: Work) -> None:
         """Somebody begins to consume the work."""
@@ -72,6 +72,10 @@ class WorkOwner(Protocol):
 
     def finished(self, work: Work) -> None:
         """The work came to its end, by success, failure or cancellation."""
+        ...
+
+    def passed_over(self, work: Work, first: int, last: int, failure: BaseException) -> None:
+        """These were settled before their handler failed, and nobody tries them again."""
         ...
 
 
@@ -193,6 +197,21 @@ class Work:
         )
         self.one_by_one, self.in_hand = True, 0
         return True
+
+    def pass_over(self, failure: BaseException) -> bool:
+        """What failed is settled already: go on behind it. False where it is to be tried again, and where no
+        message is to blame."""
+        if self.may_repeat or isinstance(failure, OutletLost):
+            return False
+        first, self.done = self.done + 1, self.done + max(1, self.in_hand)
+        self.in_hand = 0
+        self.left[:] = self.left[len(self.left) - (self.last - self.done) :]
+        self.owner.passed_over(self, first, self.done, failure)
+        return True
+
+    def goes_on_after(self, failure: BaseException) -> bool:
+        """Whether messages of it are to be taken although some have failed."""
+        return self.take_apart(failure) or self.pass_over(failure)
 
     def cancel(self) -> None:
         """No message after the one that is being handled."""
@@ -316,9 +335,10 @@ class PatientLoop:
 def consume(loop: Loop, work: Work) -> None:
     """Take one work through the loop. What that raises is noted as the failure of the message after ``done``,
     whatever it is: a handler that exits must not end other pipes. Where a batch failed its messages are taken one
-    by one first. Raises LoopEnded, which is no failure of a message."""
+    by one first; where nothing is tried again those behind it are. Raises LoopEnded, which is no failure of a
+    message."""
     failure = _failure_of(loop, work)
-    while failure is not None and work.take_apart(failure):
+    while failure is not None and work.goes_on_after(failure):
         failure = _failure_of(loop, work)
     if failure is not None:
         work.failure = (work.done + 1, failure)
@@ -339,7 +359,7 @@ async def consume_in_task(loop: TaskLoop, work: Work) -> None:
     only when the task that waits is to end, which is no failure of the message."""
     outcome = outcome_here if isinstance(loop, PatientLoop) else own_outcome
     _, failure = await outcome(loop, work)
-    while failure is not None and work.take_apart(failure):
+    while failure is not None and work.goes_on_after(failure):
         _, failure = await outcome(loop, work)
     if failure is not None and work.done < work.last:
         work.failure = (work.done + 1, failure)
@@ -585,9 +605,6 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
         queue.pulling_thread = queue.here()
         try:
             yield from _messages(work, codec)
-        except Undecodable as error:
-            work.failure = (work.done + 1, error)
-            queue.finish(work)
         except BaseException:  # GeneratorExit: the loop was left
             queue.put_back(work)
             raise
@@ -598,9 +615,17 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
 
 
 def _messages(work: Work, codec: Codec) -> Iterator[object]:
-    for seq, payload in enumerate(work.left, work.done + 1):
-        yield codec.decode(payload)
-        work.done = seq
+    failure: Undecodable | None = None
+    while failure is None or work.pass_over(failure):
+        try:
+            for seq, payload in enumerate(work.left, work.done + 1):
+                yield codec.decode(payload)
+                work.done = seq
+        except Undecodable as error:
+            failure = error
+        else:
+            return
+    work.failure = (work.done + 1, failure)
 
 
 def error_text(error: BaseException) -> tuple[str, str]:

@@ -32,7 +32,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     ``boundary``: when a message is settled. ``"processed"``: its handler has returned. ``"committed"``: what the
     handler did in the transaction that it got is stored, with the receiver's state in the same transaction.
     ``"before"``: the state is stored, and then the message is handled: never twice. ``"handed"``: the message lies
-    in the handler's inbox.
+    in the handler's inbox; one that fails there is told and lost.
 
     Stores, each a ``MemoryStore``, ``SqliteStore``, ``RedisStore`` or the like, and one may have several parts:
     ``journal`` keeps what was accepted and is not confirmed, so a crash of the sender loses nothing. ``state``

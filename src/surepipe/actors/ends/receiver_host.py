@@ -14,6 +14,7 @@ from surepipe.actors.consuming.consumer import (
     Work,
     WorkQueue,
     cause_of,
+    error_text,
 )
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.host import Host, Surroundings
@@ -150,7 +151,7 @@ class ReceiverHost(Host[ReceivingMachine]):
         self._last_frames: int | None = None
         """So many frames of what had arrived are not taken yet; None while all are taken."""
         self.closing = False
-        self.failed_after_handed = 0
+        self._passed_over: deque[Notice] = deque()
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
         self._tells_beginning = True
@@ -192,6 +193,23 @@ class ReceiverHost(Host[ReceivingMachine]):
         if of_state and self._watcher is not None and not self.over:
             self._watcher.fenced(self)
 
+    def passed_over(self, work: Work, first: int, last: int, failure: BaseException) -> None:
+        """From the consumer: these were settled when they were handed over, so they are lost, and told."""
+        places: Ranges = ((first, last),)
+        if work.seqs:
+            places = tuple((work.seq_at(place),) * 2 for place in range(first, last + 1))
+        kind, text = error_text(failure)
+        detail = (
+            f"1 attempt, which raised {kind}: {text}. With boundary handed a message is settled before its "
+            "handler has run, and not tried again: it is lost"
+        )
+        self._passed_over.append(Notice(NoticeKind.POISON, work.epoch, places, detail))
+        self.around.bell.ring()
+
+    def _tell_passed_over(self) -> None:
+        while self._passed_over:
+            self.notice(self._passed_over.popleft())
+
     def crossed(self, work: Work, through: int) -> None:
         """From a store: messages up to this one have crossed the boundary."""
         if self._trace is not None:
@@ -228,6 +246,8 @@ class ReceiverHost(Host[ReceivingMachine]):
             if answers := self._ended_well():
                 self.perform(self.machine.settled_each(answers, self.now()))
             self._look_at_finished()
+        if self._passed_over:
+            self._tell_passed_over()
         if self._progress.due:
             self._look_at_slow_work()
         if self.in_doubt and self._watcher is not None:
@@ -268,6 +288,7 @@ class ReceiverHost(Host[ReceivingMachine]):
                 if work.owner is self:
                     self._look_at(work)
             self.look()
+            self._tell_passed_over()
             self.perform(self.machine.close(self.now()))
 
     # Works.
@@ -390,9 +411,6 @@ class ReceiverHost(Host[ReceivingMachine]):
         return work.ticket <= self._taken_back_through
 
     def _failed(self, work: Work, seq: int, error: BaseException) -> None:
-        if self._handed:
-            self.failed_after_handed += 1
-            return
         if self._trace is not None:
             self._trace.failed(work, seq)
         is_real = isinstance(self.around.runtime, ThreadRuntime)

@@ -144,7 +144,7 @@ def test_a_sink_that_gets_nothing_fails_and_notes_are_told_though_all_holds(tmp_
     )
     done = _pytest(tmp_path, "--surepipe-seeds", "3")
     assert done.returncode == 0, done.stdout + done.stderr
-    assert "\nnote: shop: what out gets was not compared" in done.stdout
+    assert "\nnote: shop: of what out gets, [1] was not compared" in done.stdout
 
 
 REAL = """

@@ -19,6 +19,7 @@ from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, untolerated
 from surepipe.pipelines.simulate.campaign import CannotSimulate, PlanResult
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
+from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
     Simulation,
@@ -198,9 +199,7 @@ def _campaign(
                 break
         found.missing = _missing(results)
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
-        simulation.not_compared = tuple(
-            sorted({name for one in results for name in one.not_compared})
-        )
+        simulation.not_compared = in_any(one.not_compared for one in results)
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)

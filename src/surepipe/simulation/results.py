@@ -70,3 +70,5 @@ class Counterexample:
     """of each stage: the file and line of its function"""
     usual: Mapping[str, str] = field(default_factory=dict[str, str])
     """of each stage: what it answers for this message when nothing goes wrong"""
+    varying: frozenset[str] = frozenset()
+    """stages that answer otherwise in each run, even when nothing goes wrong"""

@@ -186,7 +186,7 @@ def price(order):
     ("stages", "said"),
     [
         (CACHED, "That is fine for a cache"),
-        (TIMED, "what out gets was not compared"),
+        (TIMED, "of what out gets, at was not compared"),
     ],
     ids=["cached", "timed"],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -389,7 +390,6 @@ sinks:
     "parts",
     [
         *(_stage("call", name) for name in ("Totals", "drawn", "named", "dated", "as_pair")),
-        _stage("map", "chosen"),
         _stage("call", "at_second_try", ", retries: 3, dead_letter: main/dead"),
         _stage("flat-map", "split"),
         BRANCHES,
@@ -402,3 +402,76 @@ sinks:
 def test_what_the_engine_does_with_right_functions_is_right(parts: str, faults: str) -> None:
     """X-21, X-24: memory, chance, clocks, batches, dead letters, several pipes: none is taken for a loss."""
     assert simulation(parts, faults=faults).run(range(2)).runs == 2
+
+
+# What differs from run to run is judged as far as it goes, and nothing else is said to hold.
+
+
+def named_at_first(order: Order, context: Context) -> Mapping[str, object] | None:
+    """A name of chance for each; a second attempt gives nothing."""
+    return {**order, "name": str(uuid4())} if context.attempt == 1 else None
+
+
+def name_alone(order: Order, context: Context) -> str | None:
+    """The same, without anything of the message."""
+    del order
+    return str(uuid4()) if context.attempt == 1 else None
+
+
+def named_at_each(order: Order, context: Context) -> list[Mapping[str, object]]:
+    """As many as there were attempts."""
+    return [{**order, "name": str(uuid4())}] * context.attempt
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "said"),
+    [
+        ("call", "named_at_first", r'P2 no loss[\s\S]*never came out: \{"n":\d,"name":"\*"\}'),
+        ("call", "name_alone", r'P2 no loss[\s\S]*never came out: "\*"'),
+        (
+            "flat-map",
+            "named_at_each",
+            r'P3 no duplicate[\s\S]*\{"n":\d,"name":"\*"\} came out 1 times too',
+        ),
+    ],
+)
+def test_what_is_lost_or_repeated_is_found_though_each_run_names_it_otherwise(
+    kind: str, name: str, said: str
+) -> None:
+    """P2, P3, X-4: what all runs without faults agree about is compared: the rest of the message, or at least how
+    many there are."""
+    with pytest.raises(SimulationFailed, match=said):
+        simulation(
+            _stage(kind, name, ", retries: 3, dead_letter: main/dead"), faults="bad-stage"
+        ).run(range(20))
+
+
+def test_the_call_that_gives_nothing_decides_and_none_that_gives_another_name() -> None:
+    """X-56: answers that differ in each run anyway tell nothing of whose fault it is."""
+    parts = _stage("call", "named_at_first", ", retries: 3, dead_letter: main/dead")
+    with pytest.raises(SimulationFailed) as found:
+        simulation(parts, faults="bad-stage").run(range(20))
+    told = " ".join(str(found.value).split())
+    assert re.search(r"decides: work \([^)]*\) gives None for (#\d)[;,] .*\1 never came out", told)
+    assert re.search(r"A stage's defect: work \S+ answered None for message", told)
+
+
+@pytest.mark.parametrize(
+    ("kind", "name", "why"),
+    [
+        ("map", "chosen", "so only its number was compared"),
+        ("call", "chosen", "nobody knows whether something was lost"),
+    ],
+)
+def test_what_can_not_be_compared_is_not_said_to_hold(kind: str, name: str, why: str) -> None:
+    """X-4: a message that chance leaves out can't be told from a lost one. A check is the user's own word."""
+    with pytest.raises(NotExercised, match=f"nothing broke in 2 runs, but out, because .*{why}"):
+        simulation(_stage(kind, name)).run(range(2))
+    checked = SAMPLE.replace("{messages", '{check: "CALL anything", messages')
+    found = simulation(_stage(kind, name), sample=checked).run(range(2))
+    assert any("of what out gets, " in note for note in found.notes)
+
+
+def anything(run: object) -> bool:
+    """Nobody minds."""
+    return run is not None

@@ -22,11 +22,11 @@ from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
 from surepipe.pipelines.simulate.plain import Carried, Plain
-from surepipe.pipelines.simulate.reference import plainly
+from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
-from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY
+from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, differ
 from surepipe.simulation.results import Counterexample, RunResult
 
 _DIGITS = 16
@@ -78,10 +78,15 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     options = Options.of(result.script.options)
     with quiet(subject.modules, subject.doubles):
         plain = plainly(subject, Options(messages=options.messages))
+        again = plainly(subject, Options(seed=1, messages=options.messages), later=True)
+        veil = reference_of(subject, options.messages).veils.get(violation.end)
     subject.memory.reset()
+    if veil is not None:  # what it is about was told without what differs
+        plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
+    found = replace(found, varying=_varying(plain, again))
     run = _Run(result.rows)
     place, step = _with_an_effect(run, result, violation) or (
-        _in_stages(subject, plain, run, result, violation),
+        _in_stages(subject, plain, run, found),
         violation.step,
     )
     if place is None:
@@ -103,12 +108,22 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
 
 
 def _in_stages(
-    subject: PlanSubject, plain: Plain, run: _Run, result: RunResult, violation: Violation
+    subject: PlanSubject, plain: Plain, run: _Run, found: Counterexample
 ) -> _Place | None:
     return (
-        _by_content(subject, plain, run, violation)
-        or _odd_answer(subject, plain, run, result)
-        or _called_again(run, result, violation)
+        _by_content(subject, plain, run, found.violation)
+        or _odd_answer(subject, plain, run, found)
+        or _called_again(run, found.result, found.violation)
+    )
+
+
+def _varying(plain: Plain, again: Plain) -> frozenset[str]:
+    """The stages that answer otherwise for the same message in another run without faults."""
+    return frozenset(
+        stage
+        for carried, answers in plain.answers.items()
+        for stage, answer in answers.items()
+        if again.answers.get(carried, {}).get(stage, answer) != answer
     )
 
 
@@ -147,6 +162,8 @@ def _by_content(
         for came in plain.came
         if (came.end, came.text) == (violation.end, violation.content)
     ]
+    if len({way[:1] for way in ways}) == len(plain.came) > 1:
+        return None  # all of them look like this
     for way in ways:
         for carried in reversed(way):
             places = run.holding(f"{subject.name}/{carried.pipe}", carried.digest)
@@ -155,13 +172,16 @@ def _by_content(
     return None
 
 
-def _odd_answer(subject: PlanSubject, plain: Plain, run: _Run, result: RunResult) -> _Place | None:
+def _odd_answer(
+    subject: PlanSubject, plain: Plain, run: _Run, found: Counterexample
+) -> _Place | None:
     """The first message for which a stage answers something else than without faults, or than before."""
-    for row, stage, answer in _answers(result.rows):
+    for row, stage, answer in _answers(found.result.rows):
         place = run.place(row)
         carried = _carried(subject, plain, run, place) if place else None
         usual = plain.answers.get(carried, {}) if carried else {}
-        if stage in usual and usual[stage] != answer:
+        is_known = stage in usual
+        if is_known and differ(answer, usual[stage], varies=stage in found.varying):
             return place
     return None
 

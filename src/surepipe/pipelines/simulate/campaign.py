@@ -97,8 +97,8 @@ class PlanResult:
     """of the first seeds: what the stages answered"""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that runs have changed"""
-    not_compared: tuple[str, ...] = ()
-    """sinks that get something else in each run, even without faults"""
+    not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of ends that get something else in each run, even without faults: what of it"""
     unreached: tuple[str, ...] = ()
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: tuple[str, ...] = ()

@@ -65,6 +65,7 @@ from surepipe.pipelines.simulate.sources_and_sinks import (
     WorldFile,
     with_unreadable,
 )
+from surepipe.pipelines.simulate.veils import Veil
 from surepipe.pipelines.simulate.visitors import Visitor
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stream.options import Stream
@@ -238,6 +239,7 @@ class PlanDeployment(Deployment):
         effects: Mapping[Effect, str] | None = None,
         keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
+        veils: Mapping[str, Veil] | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -262,6 +264,7 @@ class PlanDeployment(Deployment):
         self._effects = effects or {}
         self._keyed = keyed or {}
         self._ways_by_key = ways_by_key or {}
+        self._veils = veils or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -405,6 +408,11 @@ class PlanDeployment(Deployment):
         }
         return kept | {name: [*handled.values()] for name, handled in self._handled.items()}
 
+    def _comparable(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
+        """The same, without what is another in each run."""
+        found = self.at_ends(delivered)
+        return found | {end: [*map(veil.over, found[end])] for end, veil in self._veils.items()}
+
     def _contents(self) -> dict[str, list[object]]:
         return {sink.name: self._in(sink) for sink in self.plan.sinks}
 
@@ -495,7 +503,7 @@ class PlanDeployment(Deployment):
         put_aside = dict(self._put_aside())
         dead = outcome.dead - sum(put_aside.values())
         dead += self._kept_for_people(world)
-        ends = Ends(self.at_ends(outcome.delivered), dead, self._expected)
+        ends = Ends(self._comparable(outcome.delivered), dead, self._expected)
         found = list(judge_ends(world, ends, self._ways, doubts))
         found += judge_keys(world, ends.got, self._keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)

@@ -115,6 +115,8 @@ class Plain:
     by_chance: set[str] = field(default_factory=set[str])
     """parts whose functions have drawn a number"""
     came: list[Came] = field(default_factory=list[Came])
+    given: Counter[tuple[str, int, str]] = field(default_factory=Counter[tuple[str, int, str]])
+    """of each source and place in it: how many messages came to each end for the message there"""
     answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
@@ -208,17 +210,17 @@ class PlainRun(Deployment):
         self._calls = Calls(life, _unheard)
         for source in self._in_turn(self._plan.sources):
             messages = self._subject.messages[source.name][: life.world.options.messages]
-            for message in self._in_turn(messages):
+            for place, message in self._in_turn(list(enumerate(messages))):
                 if self._backwards:
                     life.sleep(GAP_US)
-                self._give(source.name, deepcopy(message))
+                self._give(source.name, place, deepcopy(message))
 
     def _in_turn(self, items: Sequence[T]) -> Iterable[T]:
         return reversed(items) if self._backwards else items
 
     # Where a message goes.
 
-    def _give(self, source: str, message: object) -> None:
+    def _give(self, source: str, place: int, message: object) -> None:
         found, self._pending, self._way = self.found, [], ()
         try:
             self._pass_on(source, message, self._identity(source))
@@ -229,6 +231,7 @@ class PlainRun(Deployment):
         found.of_use[source] += bool(self._pending)
         for end, text in self._pending:
             found.arrived[end].append(text)
+            found.given[source, place, end] += 1
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
         takers = self._plan.takers(name)

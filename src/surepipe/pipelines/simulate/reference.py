@@ -8,7 +8,7 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from surepipe.core.claims import Atom
@@ -18,10 +18,13 @@ from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.functions import short
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
+from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 from surepipe.simulation.world import Deployable, World, play
 
+EVERYTHING = "everything"
+ALL_BUT_COUNT = "all but their number"
 DAY_US = 86_400_000_000
 
 
@@ -50,6 +53,7 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         slips=found.slips,
         effects=found.effects,
         keyed=found.keyed,
+        veils=found.veils,
     )
 
 
@@ -70,11 +74,37 @@ def with_enough(subject: PlanSubject, options: Options) -> Options:
     return replace(options, messages=subject.most) if is_about_all else options
 
 
-def not_compared(subject: PlanSubject) -> tuple[str, ...]:
-    """The sinks whose content nothing was expected of in some run."""
-    names = (sink.name for sink in subject.plan.sinks)
-    known = subject.references.values()
-    return tuple(name for name in names if any(name not in one.expected for one in known))
+def not_compared(subject: PlanSubject) -> dict[str, str]:
+    """The ends of which something was not compared in some run: ``EVERYTHING``, ``ALL_BUT_COUNT``, or the places
+    in their messages."""
+    return in_any(
+        {
+            end.name: _left_aside(known, end.name)
+            for end in subject.plan.ends
+            if end.name not in known.expected or end.name in known.veils
+        }
+        for known in subject.references.values()
+    )
+
+
+def _left_aside(known: Reference, end: str) -> str:
+    if end not in known.expected:
+        return EVERYTHING
+    veil = known.veils[end]
+    return ALL_BUT_COUNT if veil.is_whole else str(veil)
+
+
+def in_any(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
+    """What some part of a campaign did not compare; of each end the most."""
+    found: dict[str, str] = {}
+    for part in parts:
+        for end, what in part.items():
+            found[end] = max(what, found.get(end, what), key=_how_much)
+    return found
+
+
+def _how_much(what: str) -> int:
+    return 2 if what == EVERYTHING else 1 if what == ALL_BUT_COUNT else 0
 
 
 def _reference(subject: PlanSubject, messages: int) -> Reference:
@@ -95,6 +125,14 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         agreed = _agreed(got, said.get(end), is_open=end in unsure)
         if agreed is not None:
             expected[end] = agreed
+    veils: dict[str, Veil] = {}
+    if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
+        again = plainly(subject, otherwise, later=True)
+        for end in rest:
+            plain = (by_hand, again) if _is_ordered(subject, end) else (by_hand, again, back)
+            veil = _veil(end, (first, second), plain, is_open=end in unsure)
+            if veil is not None:
+                veils[end], expected[end] = veil, [*map(veil.over, first[end])]
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
@@ -102,19 +140,45 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
     steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
-    keyed = _keyed(by_hand)
+    keyed = _keyed(by_hand, veils)
     keyless = tuple(twice.keyless)
     return Reference(
-        expected, unreached, left_out, is_refused, twice.slips, effects, retold, keyless, keyed
+        expected,
+        unreached,
+        left_out,
+        is_refused,
+        twice.slips,
+        effects,
+        retold,
+        keyless,
+        keyed,
+        veils,
     )
 
 
-def _keyed(by_hand: Plain) -> Mapping[str, Mapping[str, Sequence[str]]]:
+def _veil(
+    end: str, engine: Sequence[Ends], plain: Sequence[Plain], *, is_open: bool
+) -> Veil | None:
+    """What of the messages at an end has to be left aside for all these runs to have the same; None where that
+    can't be said, as not each message comes to as much in each of them. ``is_open``: the engine may have more than
+    the functions say."""
+    counts = [
+        {place: count for place, count in one.given.items() if place[2] == end} for one in plain
+    ]
+    if any(one != counts[0] for one in counts):
+        return None
+    texts = [one.get(end, ()) for one in engine]
+    texts += [] if is_open else [one.arrived[end] for one in plain]
+    return veil_over(texts)
+
+
+def _keyed(by_hand: Plain, veils: Mapping[str, Veil]) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """What comes to each end of each key of the last book before it, in the order of its sources."""
     found: dict[str, dict[str, list[str]]] = {}
     for one in by_hand.came:
         if one.key is not None:
-            found.setdefault(one.end, {}).setdefault(one.key, []).append(one.text)
+            text = veils[one.end].over(one.text) if one.end in veils else one.text
+            found.setdefault(one.end, {}).setdefault(one.key, []).append(text)
     return found
 
 
@@ -154,10 +218,16 @@ def _is_ordered(subject: PlanSubject, end: str) -> bool:
 
 
 def plainly(
-    subject: PlanSubject, options: Options, *, backwards: bool = False, twice: bool = False
+    subject: PlanSubject,
+    options: Options,
+    *,
+    backwards: bool = False,
+    twice: bool = False,
+    later: bool = False,
 ) -> Plain:
-    """What comes of the messages when the functions are called one after the other."""
-    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards)
+    """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
+    always when ``backwards``."""
+    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 

@@ -55,6 +55,7 @@ from surepipe.pipelines.simulate.memory import (
     told,
 )
 from surepipe.pipelines.simulate.plain import behind
+from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
 from surepipe.simulation.chance.script import Decision, Script
@@ -63,7 +64,7 @@ from surepipe.simulation.chance.script import save as save_script
 from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import fault_words
+from surepipe.simulation.report.words import differ, fault_words
 from surepipe.simulation.results import Counterexample, RunResult
 
 __all__ = [
@@ -273,8 +274,8 @@ class Simulation:
     title: str = ""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that were changed by runs so far"""
-    not_compared: tuple[str, ...] = ()
-    """sinks that get something else in each run, even without faults"""
+    not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of ends that get something else in each run, even without faults: what of it"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -445,11 +446,13 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
-        for sink in self.not_compared:
-            yield (
-                f"what {sink} gets was not compared, as it is not the same in all runs without faults (by the "
-                "time, by chance or by the order, say): write a check for it (simulate: check:)"
-            )
+        for end, what in self.not_compared.items():
+            if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):
+                check = "" if self.has_check else ": a check can look at that (simulate: check:)"
+                yield (
+                    f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
+                    f"{check}"
+                )
 
     def unjudged(self) -> Iterator[str]:
         """What no run can judge, because it happens in the runs without faults too."""
@@ -460,13 +463,17 @@ class Simulation:
                 yield from unjudged_by(name, finder.find(path))
 
     def _uncompared(self) -> Iterator[str]:
-        """Stages that keep something, where nobody says what is to come out: a total over messages that come in
-        any order is another one in each run, whether or not a crash has lost half of it."""
+        """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
+        come out; and stages that keep something: a total over messages that come in any order is another one in
+        each run, whether or not a crash has lost half of it."""
         if self.has_check:
             return
+        for end, what in self.not_compared.items():
+            if what in _UNTOLD:
+                yield f"{end}, because {_UNTOLD[what]}"
         for stage in self.subject.plan.stages:
             reached = behind(self.subject, stage.name)
-            sinks = [sink for sink in self.not_compared if sink in reached]
+            sinks = [end for end in self.not_compared if end in reached]
             for keeps in self._remembering(stage.name) if sinks else ():
                 yield (
                     f"what {' and '.join(sinks)} gets differs between runs without faults, and stage {keeps} "
@@ -523,6 +530,20 @@ class Simulation:
         return text_report(pointed(self.subject, example))
 
 
+_DIFFERS = "without faults (by the time, by chance or by the order, say)"
+_UNTOLD = {
+    EVERYTHING: (
+        f"how much comes there of each message is not the same in all runs {_DIFFERS}, so nobody knows whether "
+        "something was lost or repeated: let what comes out follow from the message alone, or say what has to "
+        "come out (simulate: check:)"
+    ),
+    ALL_BUT_COUNT: (
+        f"nothing in what comes there is the same in all runs {_DIFFERS}, so only its number was compared: not "
+        "the order, nor whether one message is lost and another one repeated. Let it carry something of its "
+        "message (an id, say), or say what has to come out (simulate: check:)"
+    ),
+}
+"""What is to be said of an end, by what of it was not compared."""
 _ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
 
 
@@ -535,15 +556,20 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
             piece = str(facts.get("part", ""))
             message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
             answers.setdefault(message, {})[str(facts.get("answer"))] = None
-    about = example.violation
-    for (stage, pipe, epoch, seq, piece), given in answers.items():
+    about, varying = example.violation, example.varying
+    for (stage, pipe, epoch, seq, piece), all_given in answers.items():
+        given = list(all_given)
+        if stage in varying and not any(differ(given[0], one, varies=True) for one in given):
+            given = given[:1]
         is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
         usual = example.usual.get(stage) if is_it else None
         who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
         if len(given) > 1:
-            told = " and then ".join(given)
-            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
-        elif usual is not None and usual not in given:
+            yield (
+                stage,
+                f"{who} answered {' and then '.join(given)} for message {seq}, which was tried again",
+            )
+        elif usual is not None and differ(given[0], usual, varies=stage in varying):
             yield (
                 stage,
                 f"{who} answered {next(iter(given))} for message {seq}, and {usual} without faults",

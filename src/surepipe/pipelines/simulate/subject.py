@@ -22,6 +22,7 @@ from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
 from surepipe.pipelines.simulate.ends import Effect
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
+from surepipe.pipelines.simulate.veils import Veil
 from surepipe.pipes.options import BacklogOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore.hops import STATES_MAX, HopExplored, explore_hops
@@ -42,7 +43,8 @@ class Reference:
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
     otherwise then; ``keyless``: which effects are done once more then, as they have no key. ``effects``: what is
-    done outside in each run without faults, however its messages come, and who asks for it."""
+    done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
+    messages at an end differs between runs without faults, and is not compared."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
@@ -53,6 +55,7 @@ class Reference:
     retold: tuple[str, ...] = ()
     keyless: tuple[str, ...] = ()
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
+    veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
 
 
 TIMER_US = 200_000
@@ -71,6 +74,8 @@ class PlanSubject:
     """of each sink: what comes out when nothing goes wrong"""
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     """of each end behind one book: what is to come out of each key, in its order"""
+    veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
+    """of each end whose messages are not the same in each run: what is not compared of them"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
@@ -206,6 +211,7 @@ class PlanSubject:
             slips=self.slips,
             effects=self.effects,
             keyed=self.keyed,
+            veils=self.veils,
             ways_by_key=self.ways_by_key,
             memory=self.memory,
         )

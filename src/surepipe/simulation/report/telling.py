@@ -22,6 +22,7 @@ from surepipe.simulation.report.whereabouts import (
     Frame,
     Frames,
     Stages,
+    Usual,
     Whereabouts,
     ends,
     frame_word,
@@ -331,7 +332,7 @@ def tell(
     violation: Violation | None,
     focus: Violation | None = None,
     places: Mapping[str, str] | None = None,
-    usual: Mapping[str, str] | None = None,
+    usual: Usual | None = None,
 ) -> Story:
     """The story of a run up to its violation; with none, to its end.
 
@@ -341,7 +342,12 @@ def tell(
     last = violation.step if violation else result.rows[-1].step
     rows = [row for row in result.rows if row.step <= last]
     told = _Teller(
-        result, rows, violation or focus, places or {}, usual or {}, holds=violation is None
+        result,
+        rows,
+        violation or focus,
+        places or {},
+        usual or Usual(),
+        holds=violation is None,
     )
     return told.story(violation)
 
@@ -360,7 +366,7 @@ class _Teller:
         rows: Sequence[Row],
         about: Violation | None,
         places: Mapping[str, str],
-        usual: Mapping[str, str],
+        usual: Usual,
         *,
         holds: bool,
     ) -> None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from surepipe.audit.trace import Kind
 from surepipe.simulation.report.story import NETWORK, Step, Story, first_difference, fold
 from surepipe.simulation.report.telling import is_staged, tell
+from surepipe.simulation.report.whereabouts import Usual
 from surepipe.simulation.report.words import brief, fault_in, fault_words, listing
 from surepipe.simulation.results import Counterexample
 
@@ -101,9 +102,9 @@ def _who(step: Step) -> str:
 
 def told(found: Counterexample) -> Told:
     """Read both runs."""
-    about, places, usual = found.violation, found.places, found.usual
-    beside = tell(found.nearest, None, about, places, usual) if found.nearest else None
-    return Told(found, tell(found.result, about, None, places, usual), beside)
+    about, known = found.violation, (found.places, Usual(found.usual, found.varying))
+    beside = tell(found.nearest, None, about, *known) if found.nearest else None
+    return Told(found, tell(found.result, about, None, *known), beside)
 
 
 def numbered(steps: Sequence[Step]) -> Iterator[tuple[str, Step]]:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind, Row
@@ -13,6 +13,7 @@ from surepipe.simulation.report.words import (
     IDEMPOTENCY_KEY,
     brief,
     brief_apart,
+    differ,
     fact,
     facts,
     fault_in,
@@ -139,13 +140,25 @@ _HELD_AT = {
 }
 
 
+@dataclass(frozen=True, slots=True)
+class Usual:
+    """What each stage answers for the message when nothing goes wrong, and which answer otherwise in each run."""
+
+    answers: Mapping[str, str] = field(default_factory=dict[str, str])
+    varying: Collection[str] = ()
+
+    def is_other(self, stage: str, answer: str, than: str) -> bool:
+        """Whether the two are to be told apart."""
+        return differ(answer, than, varies=stage in self.varying)
+
+
 class Stages:
     """The calls of users' functions with one message, and the call that decided the finding."""
 
     def __init__(
         self,
         about: Violation | None,
-        usual: Mapping[str, str],
+        usual: Usual,
         places: Mapping[str, str],
         *,
         holds: bool = False,
@@ -180,14 +193,14 @@ class Stages:
         times = (stage, fact(row, "part")) in self._answers
         before = self._answers.setdefault((stage, fact(row, "part")), answer)
         self.is_open = True
-        who, usual = self._who(stage), self._usual.get(stage, answer)
-        if before != answer:
+        who, usual = self._who(stage), self._usual.answers.get(stage, answer)
+        if self._usual.is_other(stage, answer, before):
             now, then = brief_apart(answer, before)
             self._odd.append(
                 (row.step, f"{who} gives {now} for {self.name}, and gave {then} before.")
             )
             return f"{stage} gave {then} for {self.name} before"
-        if usual != answer:
+        if self._usual.is_other(stage, answer, usual):
             now, then = brief_apart(answer, usual)
             self._odd.append(
                 (row.step, f"{who} gives {now} for {self.name}; without faults {then}.")
@@ -207,7 +220,7 @@ class Stages:
             self._failed.append(
                 (row.step, f"{who} raises {brief(fact(row, 'text'))} for {self.name}.")
             )
-        return f"{self.name} fails in {stage}"
+        return f"{self.name} fails in {stage}" if stage else f"{self.name} fails"
 
     def handed(self, row: Row, times: int) -> str:
         """A pipe hands it over, for the n-th time."""

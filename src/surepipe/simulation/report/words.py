@@ -107,6 +107,15 @@ def brief(text: str) -> str:
     return text if len(text) <= _LONG else f"{text[: _LONG - 3]}..."
 
 
+_NOTHING = frozenset({"None", "[]", "()", "False"})
+
+
+def differ(one: str, other: str, *, varies: bool = False) -> bool:
+    """Whether two answers of a stage are to be told apart. One that ``varies`` from run to run, as it holds the
+    time, say, is only another one where it is none."""
+    return (one in _NOTHING) != (other in _NOTHING) if varies else one != other
+
+
 def brief_apart(one: str, other: str) -> tuple[str, str]:
     """Two texts that are not equal, each brief, so that one sees where they differ."""
     pairs = zip(one, other, strict=False)

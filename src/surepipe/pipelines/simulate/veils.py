@@ -1,0 +1,99 @@
+"""Covers what no two runs have in common, so that the rest of an end's messages can be compared.
+
+A stage may write the time into its message, or a name of chance. Such a message is lost or repeated like any
+other: it is the same message, but for the places that differ between runs without faults.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeAlias, cast
+
+Place: TypeAlias = tuple[str, ...]
+"""The names on the way to a value; an item of a list is named by its index."""
+
+COVERED = "*"
+WHOLE: Place = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Veil:
+    """What is covered in each message of an end."""
+
+    places: frozenset[Place]
+
+    @property
+    def is_whole(self) -> bool:
+        """Nothing is left but that there is a message."""
+        return WHOLE in self.places
+
+    def over(self, text: str) -> str:
+        """A canonical message without what is covered."""
+        return json.dumps(self._covered(_value(text), WHOLE), sort_keys=True, separators=(",", ":"))
+
+    def _covered(self, value: object, place: Place) -> object:
+        if place in self.places:
+            return COVERED
+        inner = [(name, self._covered(one, (*place, name))) for name, one in _inside(value)]
+        if isinstance(value, list):
+            return [one for _, one in inner]
+        return dict(inner) if isinstance(value, dict) else value
+
+    def __str__(self) -> str:
+        return ", ".join(sorted(map(".".join, self.places)))
+
+
+def veil_over(runs: Sequence[Sequence[str]]) -> Veil | None:
+    """What has to be covered for all runs to have the same messages, in any order; None where nothing helps,
+    because there are not as many in each.
+
+    Each place is looked at by itself first. Values that are the same in all runs, but stand beside others in each,
+    tell nothing of one message: all of it is covered then.
+    """
+    there = [_at_places(run) for run in runs]
+    everywhere = set(there[0]).intersection(*there)
+    differs = {place for one in there for place in one if place not in everywhere}
+    covered = {place[:-1] for place in differs}
+    covered |= {
+        place for place in everywhere if any(one[place] != there[0][place] for one in there)
+    }
+    is_empty = all(any(place[: len(one)] == one for one in covered) for place in everywhere)
+    for veil in (Veil(frozenset({WHOLE} if is_empty else covered)), Veil(frozenset({WHOLE}))):
+        first, *others = (Counter(map(veil.over, run)) for run in runs)
+        if all(one == first for one in others):
+            return veil
+    return None
+
+
+def _at_places(run: Sequence[str]) -> Mapping[Place, Counter[str]]:
+    found: dict[Place, Counter[str]] = {}
+    for text in run:
+        for place, value in _leaves(_value(text), WHOLE):
+            found.setdefault(place, Counter())[value] += 1
+    return found
+
+
+def _leaves(value: object, place: Place) -> Iterator[tuple[Place, str]]:
+    inner = list(_inside(value))
+    if not inner:
+        yield place, json.dumps(value)
+    for name, one in inner:
+        yield from _leaves(one, (*place, name))
+
+
+def _inside(value: object) -> Iterator[tuple[str, object]]:
+    if isinstance(value, list):
+        yield from ((f"[{n}]", one) for n, one in enumerate(cast("list[object]", value)))
+    elif isinstance(value, dict):
+        yield from cast("dict[str, object]", value).items()
+
+
+def _value(text: str) -> object:
+    """What a canonical text stands for: a text of its own, where it is no JSON."""
+    try:
+        return cast("object", json.loads(text))
+    except ValueError:
+        return text

@@ -103,7 +103,7 @@ def test_what_a_handler_gives_to_be_awaited_is_awaited_as_in_a_run() -> None:
     result, outcome = run_one(_around(handle, check), Options(messages=4))
     assert (len(seen), outcome.calls) == (4, {"handler": 4})
     assert [one.property for one in result.violations] == ["user"]
-    assert "it said no" in result.violations[0].sentence
+    assert "it gave False" in result.violations[0].sentence
 
 
 def test_a_check_that_nobody_has_run_does_not_hold() -> None:

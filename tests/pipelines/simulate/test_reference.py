@@ -7,6 +7,8 @@ import re
 import socket
 import time
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import cast
 from uuid import uuid4
 
 import pytest
@@ -14,6 +16,7 @@ import pytest
 from surepipe.pipelines import loads
 from surepipe.pipelines.run import flow
 from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
@@ -475,3 +478,34 @@ def test_what_can_not_be_compared_is_not_said_to_hold(kind: str, name: str, why:
 def anything(run: object) -> bool:
     """Nobody minds."""
     return run is not None
+
+
+def of_seven(run: RunOutcome) -> bool:
+    """There are six."""
+    if len(run.delivered["out"]) != 7:
+        raise AssertionError("seven")
+    return True
+
+
+def of_cents(run: RunOutcome) -> bool:
+    """No message has any."""
+    return all(message["cents"] for message in cast("list[dict[str, int]]", run.delivered["out"]))
+
+
+@pytest.mark.parametrize(
+    ("check", "why"), [("of_seven", "seven"), ("of_cents", "it raised KeyError: 'cents'")]
+)
+def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and_no_schedule(
+    check: str, why: str, tmp_path: Path
+) -> None:
+    """X-56: no delivery decides it, so there is no story of deliveries, and no page of one."""
+    checked = SAMPLE.replace("{messages", f'{{check: "CALL {check}", messages')
+    simulated = simulation(ONE_STAGE, faults="claim", sample=checked)
+    simulated.reports = tmp_path
+    with pytest.raises(SimulationFailed) as found:
+        simulated.run(range(3))
+    told, place = str(found.value), f"at {Path(__file__).name}:"
+    assert f"your check fails without any fault: check {check} does not hold ({why} {place}" in told
+    assert 'run.delivered["out"]: 6 messages: {"n":1}, {"n":2}, {"n":3}, ...' in told
+    assert "decides" not in told
+    assert (found.value.page, list(tmp_path.iterdir())) == (None, [])

@@ -17,6 +17,7 @@ from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
+from surepipe.pipelines.simulate.functions import place_of_function
 from surepipe.pipelines.simulate.sandbox import place_of
 from surepipe.simulation.outside import Outside
 from surepipe.simulation.timeline import as_detail
@@ -190,6 +191,8 @@ def _short(text: str) -> str:
 
 # What came of a run, as a user's check sees it.
 
+SHOWN = 3
+
 
 @dataclass(frozen=True)
 class RunOutcome:
@@ -206,15 +209,26 @@ class RunOutcome:
         try:
             said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
         except AssertionError as error:
-            why = str(error) or "its assertion failed"
+            why = f"{str(error) or 'its assertion failed'}{_at(place_of(error))}"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds
-            place = place_of(error)
-            why = f"it raised {type(error).__name__}: {error}{f' at {place}' if place else ''}"
+            why = f"it raised {type(error).__name__}: {error}{_at(place_of(error))}"
         else:
             if said is None or bool(said):
                 return ()
-            why = "it said no"
+            why = f"it gave {said!r}{_at(place_of_function(check))}"
         return (self._violation(world, check, why),)
+
+    def as_lines(self) -> Iterator[str]:
+        """What a check was given, in words: the beginning of it."""
+        for name, messages in self.delivered.items():
+            shown = ", ".join(_short(canonical(message)) for message in messages[:SHOWN])
+            more = ", ..." if len(messages) > SHOWN else ""
+            yield f'run.delivered["{name}"]: {len(messages)} messages{f": {shown}{more}" if shown else ""}'
+        yield f"run.dead: {self.dead}"
+        yield f"run.calls: {dict(self.calls)}"
+        for outside in self.outsides:
+            done = [f"{action} {value!r}" for action, value in outside.done()]
+            yield f"Outside {outside.name}: {', '.join(done[:SHOWN]) or 'nothing was done'}"
 
     def _violation(self, world: World, check: Callable[[object], object], why: str) -> Violation:
         repeated = [text for outside in self.outsides for text in outside.repeated()]
@@ -237,6 +251,10 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
 def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:
     """Mistakes in the keys of effects, in words, each with its effect."""
     return {text: what for outside in outsides for text, what in outside.slips.items()}
+
+
+def _at(place: str) -> str:
+    return f" at {place}" if place else ""
 
 
 def _never(us: int | None) -> None:

@@ -370,7 +370,9 @@ class Simulation:
         return result
 
     def failed(self, failure: PlanFailure) -> SimulationFailed:
-        """The report of a failure; page and script are written where a folder is given."""
+        """The report of a failure. Page and script are written where there is a folder, and a schedule to show."""
+        if failure.violation.property == "user" and (told := self._refused_at_rest(failure)):
+            return SimulationFailed(told)
         least = shrunk(self.subject, failure)
         example = replace(
             self._example(least.result, len(failure.script.decisions)),
@@ -394,6 +396,23 @@ class Simulation:
         notes = (*self.notes(), *self.unjudged())
         text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
+
+    def _refused_at_rest(self, failure: PlanFailure) -> str:
+        """What is to be said of a check that refuses the run without any fault too; empty where it doesn't."""
+        calm = Options(messages=Options.of(failure.script.options).messages)
+        result, outcome = run_one(self.subject, calm)
+        refused = result.violates("user")
+        if refused is None:
+            return ""
+        lines = (
+            f"your check fails without any fault: {refused.sentence}",
+            "It was given a run in which nothing went wrong:",
+            *(f"  {line}" for line in outcome.as_lines()),
+            "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
+        )
+        return "\n".join(
+            (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
+        )
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""

@@ -9,10 +9,11 @@ import sys
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from surepipe.cli.output import Exit, Line, line
+from surepipe.core.claims import NO_FAULTS, Claim, Faults, faults_text, in_order
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
@@ -75,6 +76,8 @@ class Findings:
     missing: tuple[str, ...] = ()
     unreached: tuple[str, ...] = ()
     unjudged: tuple[str, ...] = ()
+    untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
+    """faults that are said to be survived and were not seen to be: why, and which"""
     left_out: dict[str, int] = field(default_factory=dict[str, int])
     complaint: str = ""
     explored: list[str] = field(default_factory=list[str])
@@ -86,6 +89,8 @@ class Findings:
         if self.assessment is not None and not self.complaint:
             for verdict in (*self.assessment.pipes, *self.assessment.ways):
                 yield self._held(verdict)
+        for why, faults in self.untried.items():
+            yield line(("not tried: ", "warn"), f"{faults_text(faults)}, as {why}")
         for text in self.explored:
             yield line(text)
         for broken in self.broken:
@@ -111,7 +116,15 @@ class Findings:
         if self.unreached or self.unjudged or CANARY in self.missing:
             word, style = "not exercised" if self.unreached else "not judged", "warn"
         but = " but for what was not exercised, see below" if self.missing else ""
+        if verdict.explanation:
+            claim = self._tried(verdict.explanation.headline)
         return line((f"{word} ", style), f"in {self.runs} schedules{but}  {verdict.name}: {claim}")
+
+    def _tried(self, claim: Claim) -> str:
+        """What of a claim these schedules speak of."""
+        tried = claim.tolerates.difference(*self.untried.values())
+        named = str(replace(claim, tolerates=tried))
+        return named if tried else f"{named}; no fault was tried"
 
     def as_document(self) -> dict[str, object]:
         return {
@@ -125,6 +138,7 @@ class Findings:
             "missing": list(self.missing),
             "unreached": list(self.unreached),
             "unjudged": list(self.unjudged),
+            "untried": {why: in_order(faults) for why, faults in self.untried.items()},
             "left_out": self.left_out,
             "notes": self.notes,
             "not_tolerated": [
@@ -201,6 +215,8 @@ def _campaign(
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
         simulation.not_compared = in_any(one.not_compared for one in results)
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
+        struck = {kind for one in results for kind in one.faults}
+        found.untried = dict(simulation.untried(_promised(found), struck))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
         retold = [text for one in results for text in one.retold]
@@ -213,6 +229,13 @@ def _campaign(
     found.broken = [one for one in broken if one is not None and found.code is Exit.HELD]
     if request.explores:
         _explore(simulation, found)
+
+
+def _promised(found: Findings) -> Faults:
+    """All that some headline says to be survived."""
+    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
+    told = [one.explanation.headline.tolerates for one in verdicts if one.explanation]
+    return NO_FAULTS.union(*told)
 
 
 def _first(simulation: Simulation, found: Findings) -> str:

@@ -429,7 +429,7 @@ def draw_options(
     """The complete options of a seed: its faults, their rates, the workload and the way it is drained."""
     source = draws(seed, "options")
     allowed = list(kinds) or _with_asked(_allowed(source, promise, mode), promise, mode)
-    allowed = [kind for kind in allowed if _can_occur(kind, promise)]
+    allowed = [kind for kind in allowed if can_occur(kind, promise)]
     start = _world(
         seed, source, promise, replace(base or Options(), mode=str(mode), messages=messages)
     )
@@ -459,7 +459,7 @@ def _allowed(source: Draws, promise: Promise, mode: str) -> list[FaultKind]:
     outside = [
         kind
         for kind in CATALOGUE
-        if kind not in inside and kind.ranges and _can_occur(kind, promise)
+        if kind not in inside and kind.ranges and can_occur(kind, promise)
     ]
     return [*inside, source.pick(outside)] if outside else inside
 
@@ -475,7 +475,8 @@ def _in_a_hop(kind: FaultKind) -> set[str]:
     return set(kind.names) - {Fault.RELAY_CRASH.value}
 
 
-def _can_occur(kind: FaultKind, promise: Promise) -> bool:
+def can_occur(kind: FaultKind, promise: Promise) -> bool:
+    """Whether a campaign may draw it for a subject that promises this."""
     if not kind.ranges:
         return False
     if kind.needs == ASKED:

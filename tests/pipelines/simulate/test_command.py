@@ -58,6 +58,46 @@ def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
     assert not (tmp_path / ".surepipe").exists()
 
 
+@pytest.mark.parametrize(
+    ("faults", "tolerates", "why"),
+    [
+        (
+            "process-crash",
+            "; tolerates process-crash",
+            "store-trim, clock-step, as --faults leaves it out",
+        ),
+        ("none", "; no fault was tried", "store-trim, clock-step, as --faults leaves it out"),
+        (
+            "claim",
+            "store-outage, store-crash, ",
+            "store-trim, as no pipe goes through a stream of a store",
+        ),
+    ],
+)
+def test_what_held_is_said_only_of_faults_that_struck_and_the_others_have_a_reason(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    *,
+    faults: str,
+    tolerates: str,
+    why: str,
+) -> None:
+    """X-4, X-29: the plan promises more than these schedules show."""
+    file = _project(tmp_path, "def price(order):\n    return order\n")
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
+    run(["simulate", str(file), "--seeds", "20", "--jobs", "1", "--faults", faults])
+    told = [
+        line
+        for line in capsys.readouterr().out.splitlines()
+        if "lines to out: " in line or "tried: " in line
+    ]
+    assert tolerates in told[0]
+    assert "store-trim" not in told[0]
+    assert told[1].endswith(why)
+
+
 @pytest.mark.long
 def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
     """The marks that are missing are named (simulation X-29, XT-10)."""

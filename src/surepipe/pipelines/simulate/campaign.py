@@ -27,7 +27,16 @@ from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
-from surepipe.simulation.faults import BY_ID, CATALOGUE, FaultKind, Mode, draw_options, kinds_at
+from surepipe.simulation.faults import (
+    ASKED,
+    BY_ID,
+    CATALOGUE,
+    FaultKind,
+    Mode,
+    can_occur,
+    draw_options,
+    kinds_at,
+)
 from surepipe.simulation.options import Drain, Options
 from surepipe.simulation.outside import speaking_life
 from surepipe.simulation.promises import Promise
@@ -147,7 +156,7 @@ def within_reach(subject: PlanSubject, options: Options) -> Options:
         without["too_large"] = 0
     if not can_be_flooded(subject.plan):
         without["flood"] = 0
-    if all(pipe.stream_store is not None for pipe in subject.plan.pipes):
+    if _is_streamed(subject):
         without |= NETWORK_ONLY
     without |= dict.fromkeys(_of_one_end(subject, options), 0)
     return replace(options, **without, part_ppm=0, perturb=False, drift_ppm=0)  # type: ignore[arg-type]
@@ -309,6 +318,44 @@ def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
         sends=any(place.sender == node for place in places),
         receives=any(place.node == node for place in places),
     )
+
+
+_LACKS = {
+    "journal": "no pipe has a journal",
+    "state": "no pipe has a state in a store",
+    "stream": "no pipe goes through a stream of a store",
+    "restarted stream": "no pipe goes through a stream of a store",
+    "any": "no pipe uses a store",
+    ASKED: "only --faults with its name tries it",
+}
+
+
+def untried(
+    subject: PlanSubject, promised: Faults, struck: Iterable[str], asked: Sequence[FaultKind] | None
+) -> Iterator[tuple[str, Faults]]:
+    """Why faults that are said to be survived did not strike in a campaign, and which these are. ``struck``: the
+    kinds that did. ``asked``: the only kinds that were wanted, None for all that are promised to be survived."""
+    tried = {name for kind in struck for name in BY_ID[kind].names}
+    found: dict[str, set[Fault]] = {}
+    for fault in promised:
+        if fault.value not in tried:
+            found.setdefault(_why_untried(subject, fault, asked), set()).add(fault)
+    yield from ((why, frozenset(faults)) for why, faults in sorted(found.items()))
+
+
+def _why_untried(subject: PlanSubject, fault: Fault, asked: Sequence[FaultKind] | None) -> str:
+    kinds = [kind for kind in CATALOGUE if fault.value in kind.names and kind.ranges]
+    if asked is not None and not any(kind in asked for kind in kinds):
+        return "--faults leaves it out"
+    if all(kind.switch in NETWORK_ONLY for kind in kinds) and _is_streamed(subject):
+        return "all pipes go through streams of stores, so no frame is under way"
+    if not any(can_occur(kind, subject.promise) for kind in kinds):
+        return next((_LACKS[kind.needs] for kind in kinds if kind.needs), "nothing here makes it")
+    return "none of these schedules had it; more --seeds may"
+
+
+def _is_streamed(subject: PlanSubject) -> bool:
+    return all(pipe.stream_store is not None for pipe in subject.plan.pipes)
 
 
 def used_in(subject: PlanSubject, decisions: Iterable[Decision]) -> Faults:

@@ -19,7 +19,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
 from surepipe.core.callables import require_call
-from surepipe.core.claims import Atom, Claim, parse_faults
+from surepipe.core.claims import Atom, Claim, Faults, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.assessing import UNUSED, assess
 from surepipe.pipelines.loading import load
@@ -36,6 +36,7 @@ from surepipe.pipelines.simulate.campaign import (
     run_one,
     run_seeds,
     shrunk,
+    untried,
     used_in,
     within_reach,
 )
@@ -348,6 +349,12 @@ class Simulation:
         if self.faults in ("claim", "break", "none"):
             return self.faults, ()
         return "claim", chosen([word.strip() for word in self.faults.split(",")])
+
+    def untried(self, promised: Faults, struck: Iterable[str]) -> Iterator[tuple[str, Faults]]:
+        """Why faults did not strike that are said to be survived, and which; ``struck`` are the kinds that did."""
+        mode, kinds = self._mode()
+        asked = kinds if kinds or mode == "none" else None
+        return untried(self.subject, promised, struck, asked)
 
     def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
         """Raises NotDeterministic when a seed goes another way now."""

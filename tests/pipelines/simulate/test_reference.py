@@ -17,6 +17,7 @@ from surepipe.pipelines import loads
 from surepipe.pipelines.run import flow
 from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
 from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
@@ -509,3 +510,37 @@ def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and
     assert 'run.delivered["out"]: 6 messages: {"n":1}, {"n":2}, {"n":3}, ...' in told
     assert "decides" not in told
     assert (found.value.page, list(tmp_path.iterdir())) == (None, [])
+
+
+def called_seldom(run: RunOutcome) -> bool:
+    """As often as without faults, the attempts at the third message included."""
+    return run.calls["work"] <= 7
+
+
+@pytest.mark.parametrize(
+    ("more", "check", "advice"),
+    [
+        (
+            ", retries: 2, dead_letter: main/dead",
+            "called_seldom",
+            "Mend work: after 2 retries its message is set",
+        ),
+        ("", "anything", "Mend work, or give it `retries` and a `dead_letter`"),
+    ],
+)
+def test_nothing_is_advised_that_the_stage_has(more: str, check: str, advice: str) -> None:
+    """X-56: what can't be taken is set aside already."""
+    checked = SAMPLE.replace("{messages", f'{{check: "CALL {check}", messages')
+    with pytest.raises(SimulationFailed) as found:
+        simulation(_stage("call", "not_three", more), faults="process-crash", sample=checked).run(
+            range(20)
+        )
+    assert f"\n{advice}" in str(found.value)
+
+
+@pytest.mark.parametrize(("boundary", "is_said"), [("committed", False), ("processed", True)])
+def test_a_transaction_is_advised_as_this_plan_can_have_it(boundary: str, *, is_said: bool) -> None:
+    """X-56: a pipe that has it is not told to, and that simulated stores have no SQL is said with it."""
+    plan = loads(HEAD.replace("committed", boundary) + ONE_STAGE.replace("CALL ", f"{__name__}:"))
+    assert ("which a pipe with boundary: committed has" in in_transaction(plan)) is is_said
+    assert "have no SQL, so what uses that needs a double" in in_transaction(plan)

@@ -53,7 +53,7 @@ from surepipe.pipelines.simulate.functions import (
     built,
     with_all_it_gives,
 )
-from surepipe.pipelines.simulate.memory import ProcessMemory
+from surepipe.pipelines.simulate.memory import ProcessMemory, in_transaction
 from surepipe.pipelines.simulate.sources_and_sinks import (
     BareDisk,
     DiskInLife,
@@ -577,8 +577,8 @@ class PlanDeployment(Deployment):
             EFFECT_LOST,
             len(world.rows) - 1,
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
-            "What a stage keeps for later is lost with its process: do it while the message is handled, or keep "
-            "it in a store, in the message's transaction.",
+            "What a stage keeps for later is lost with its process: do it while the message is handled, or "
+            f"{in_transaction(self.plan)}.",
             end=outside,
             content=self._effects[first],
         )

@@ -31,6 +31,8 @@ from types import (
 from typing import Any, TypeAlias, cast
 from warnings import catch_warnings, simplefilter
 
+from surepipe.pipelines.plan import Plan
+from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.outside import Outside
 
 Memory: TypeAlias = Mapping[str, str]
@@ -129,6 +131,16 @@ def told(names: Iterable[str]) -> str:
         "tried again. That is fine for a cache, and for nothing that an answer depends on"
         if listed
         else ""
+    )
+
+
+def in_transaction(plan: Plan) -> str:
+    """Where a stage of this plan may keep what outlives its process: half a sentence of advice."""
+    is_there = any(pipe.settled is Boundary.COMMITTED for pipe in plan.pipes)
+    has = "" if is_there else ", which a pipe with boundary: committed has"
+    return (
+        f"keep it in a store by context.transaction{has} (simulated stores have no SQL, so what uses that needs a "
+        "double: simulate: replace:)"
     )
 
 

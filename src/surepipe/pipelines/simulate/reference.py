@@ -13,9 +13,11 @@ from dataclasses import replace
 
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.stages import StagePart
+from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.functions import short
+from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.pipelines.simulate.veils import Veil, veil_over
@@ -137,7 +139,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
-    retold = (*_retold(by_hand, back, twice), *_put_off(by_hand, back))
+    retold = (*_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
     steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
@@ -249,7 +251,7 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
             )
 
 
-def _put_off(there: Plain, back: Plain) -> Iterator[str]:
+def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[str]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
     told: set[str] = set()
     for effect, message in there.during.items():
@@ -260,8 +262,7 @@ def _put_off(there: Plain, back: Plain) -> Iterator[str]:
             yield (
                 f"stage {who} does {outside} {action} {value!r} while it handles {message}, and another message "
                 "when they come in another order: what it keeps for later is lost with its process, and its own "
-                "message may be settled by then. Do it while that is handled, or keep it in a store, in the "
-                "message's transaction"
+                f"message may be settled by then. Do it while that is handled, or {in_transaction(plan)}"
             )
 
 

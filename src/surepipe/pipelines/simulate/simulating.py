@@ -21,11 +21,11 @@ from surepipe.audit.trace import Row
 from surepipe.core.callables import require_call
 from surepipe.core.claims import Atom, Claim, Faults, parse_faults
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipelines.assessing import UNUSED, assess
+from surepipe.pipelines.assessing import assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
-from surepipe.pipelines.models.stages import PythonSink, StagePart
+from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.blame import changed_at, pointed, unjudged_by
@@ -51,6 +51,7 @@ from surepipe.pipelines.simulate.functions import (
 from surepipe.pipelines.simulate.memory import (
     ProcessMemory,
     changed,
+    in_transaction,
     memory_of,
     project_modules,
     told,
@@ -437,13 +438,28 @@ class Simulation:
         for stage in dict.fromkeys(stage for stage, _ in odd):
             yield from self._remembering(stage)
         if raised:
-            yield "Mend it, or give it `retries` and a `dead_letter`: what it can't take then gets out of the way."
+            yield from self._against_raising(example)
         elif example.violation.property == "stage":
             yield "A stage's defect."
         elif example.violation.property == "user":
             yield "A defect of the stages, or of the check: surepipe did what it promises."
         elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
             yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
+
+    def _against_raising(self, example: Counterexample) -> Iterator[str]:
+        """What is to be done about each stage or sink that raised: nothing is advised that it has."""
+        told = (facts_of(row) for row in example.result.rows if row.kind == "raised")
+        for name in dict.fromkeys(str(facts["stage"]) for facts in told if "stage" in facts):
+            part = self.subject.plan.part(name)
+            if isinstance(part, Trying) and part.retries and part.dead_letter:
+                yield f"Mend {name}: after {part.retries} retries its message is set aside in {part.dead_letter}."
+            elif isinstance(part, Trying):
+                yield (
+                    f"Mend {name}, or give it `retries` and a `dead_letter`: what it can't take then gets out of "
+                    "the way."
+                )
+            else:
+                yield f"Mend {name}."
 
     def _remembering(self, stage: str) -> Iterator[str]:
         """Why a stage may have answered in two ways: the globals that it keeps."""
@@ -458,7 +474,7 @@ class Simulation:
                 yield (
                     f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
-                    "keep it in a store, in the message's transaction (boundary: committed, context.transaction)."
+                    f"{in_transaction(self.subject.plan)}."
                 )
 
     def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
@@ -516,7 +532,7 @@ class Simulation:
             decisions_before=before,
             guarantee=promised or "nothing",
             covered=covered,
-            advice="" if covered else self._advice(),
+            advice="" if covered else self._advice(result),
             replay="",
             places={name: place for name, place in self._places() if place},
         )
@@ -541,9 +557,14 @@ class Simulation:
         verdicts = assess(self.subject.plan).ways
         return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
 
-    def _advice(self) -> str:
-        notes = (one for one in assess(self.subject.plan).notes if not one.endswith(UNUSED))
-        return next(notes, "")
+    def _advice(self, result: RunResult) -> str:
+        """What `check` says against a fault of this run that is not promised to be survived."""
+        used, found = used_in(self.subject, result.script.decisions), assess(self.subject.plan)
+        told = (one.explanation for one in (*found.ways, *found.pipes))
+        lacks = (
+            lack for one in told if one for lack in one.lacks if used.intersection(lack.faults)
+        )
+        return next((lack.remedy for lack in lacks if lack.remedy), "")
 
     def _places(self) -> Iterator[tuple[str, str]]:
         """Where the functions of stages and sinks are written."""

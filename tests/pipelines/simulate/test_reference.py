@@ -544,3 +544,24 @@ def test_a_transaction_is_advised_as_this_plan_can_have_it(boundary: str, *, is_
     plan = loads(HEAD.replace("committed", boundary) + ONE_STAGE.replace("CALL ", f"{__name__}:"))
     assert ("which a pipe with boundary: committed has" in in_transaction(plan)) is is_said
     assert "have no SQL, so what uses that needs a double" in in_transaction(plan)
+
+
+def late(order: Order, context: Context) -> Mapping[str, object]:
+    """What differs at a second attempt stands behind much that does not."""
+    return {"text": "long " * 40, "n": order["n"], "end": f"attempt {context.attempt}"}
+
+
+def test_two_answers_that_differ_late_are_shown_where_they_differ() -> None:
+    """X-56: in the sentence about what was lost, in the step that decides, and in whose fault it is."""
+    with pytest.raises(SimulationFailed) as found:
+        simulation(
+            _stage("call", "late", ", retries: 3, dead_letter: main/dead"), faults="bad-stage"
+        ).run(range(20))
+    told = " ".join(str(found.value).split())
+    assert re.search(r"never came out[^;]*attempt 1", told) or re.search(
+        r"attempt 1\S*; \.\.\.", told
+    )
+    assert re.search(
+        r"decides: .* gives \.\.\..*attempt 2.* without faults \.\.\..*attempt 1", told
+    )
+    assert re.search(r"A stage's defect: .*attempt 2.*attempt 1.* without faults", told)

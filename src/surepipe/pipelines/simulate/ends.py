@@ -20,6 +20,7 @@ from surepipe.pipelines.plan import Way
 from surepipe.pipelines.simulate.functions import place_of_function
 from surepipe.pipelines.simulate.sandbox import place_of
 from surepipe.simulation.outside import Outside
+from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
 
@@ -152,17 +153,16 @@ def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
     if Atom.NO_LOSS in held and lost > end.dead:
         missing = next(iter(end.lost))
         stranger = next((text for text in end.surplus if text not in end.wanted), "")
+        lost_one, other = brief_apart(missing, stranger) if stranger else (_short(missing), "")
         instead = (
-            f"; {_short(stranger)} came out, which nothing that went in gives without faults"
-            if stranger
-            else ""
+            f"; {other} came out, which nothing that went in gives without faults" if other else ""
         )
         yield end.violation(
             "P2",
             "no loss",
-            f"{lost} messages never came out, such as {_short(missing)}{instead}."
+            f"{lost} messages never came out, such as {lost_one}{instead}."
             if lost > 1
-            else f"1 message never came out: {_short(missing)}{instead}.",
+            else f"1 message never came out: {lost_one}{instead}.",
             missing,
         )
     if Atom.NO_DUPLICATE in held and end.surplus:

@@ -126,6 +126,10 @@ T = TypeVar("T")
 WALL_ORIGIN_S = 1_700_000_000
 
 
+SHOWN = 600
+"""So many characters of an answer are kept."""
+
+
 class InjectedFailure(Exception):
     """The stage fails here, on purpose."""
 
@@ -276,6 +280,6 @@ class Calls:
 
 
 def short(result: object) -> str:
-    """What a stage gave, as far as it is worth comparing."""
+    """What a stage gave, as far as it is worth comparing; two that differ further on show that they do."""
     text = repr(result)
-    return text if len(text) <= 120 else f"{text[:100]} {digest_of(text.encode())}"
+    return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} {digest_of(text.encode())}"

@@ -16,13 +16,13 @@ from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
-from surepipe.pipelines.simulate.functions import short
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
+from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.world import Deployable, World, play
 
 EVERYTHING = "everything"
@@ -244,8 +244,9 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
             if stage in one
         ]
         if answers and all(one == other for one, other in answers):
+            once, again = brief_apart(repr(first), repr(second))
             yield (
-                f"stage {where} answers {short(first)} for {short(message)}, and {short(second)} when that "
+                f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that "
                 "is tried again, as any message may be: the answer has to follow from the message alone, "
                 "not from context.attempt or from what an earlier call has left"
             )

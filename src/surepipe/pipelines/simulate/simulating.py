@@ -66,7 +66,7 @@ from surepipe.simulation.chance.script import save as save_script
 from surepipe.simulation.faults import FaultKind, chosen
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import differ, fault_words
+from surepipe.simulation.report.words import brief_apart, differ, fault_words
 from surepipe.simulation.results import Counterexample, RunResult
 
 __all__ = [
@@ -606,21 +606,16 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
     about, varying = example.violation, example.varying
     for (stage, pipe, epoch, seq, piece), all_given in answers.items():
         given = list(all_given)
-        if stage in varying and not any(differ(given[0], one, varies=True) for one in given):
-            given = given[:1]
+        others = [one for one in given if differ(given[0], one, varies=stage in varying)]
         is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
         usual = example.usual.get(stage) if is_it else None
         who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
-        if len(given) > 1:
-            yield (
-                stage,
-                f"{who} answered {' and then '.join(given)} for message {seq}, which was tried again",
-            )
+        if others:
+            told = " and then ".join(brief_apart(given[0], others[0]))
+            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
         elif usual is not None and differ(given[0], usual, varies=stage in varying):
-            yield (
-                stage,
-                f"{who} answered {next(iter(given))} for message {seq}, and {usual} without faults",
-            )
+            now, then = brief_apart(given[0], usual)
+            yield stage, f"{who} answered {now} for message {seq}, and {then} without faults"
 
 
 def _in_words(decision: Decision) -> str:

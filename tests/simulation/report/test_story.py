@@ -268,6 +268,21 @@ def test_a_long_story_is_folded_to_what_concerns_the_message(rows_max: int) -> N
     assert {step.node for step in folded.steps if step.folded} == {OTHERS}
 
 
+def test_calls_of_stages_are_not_hidden_where_no_message_can_be_named() -> None:
+    """X-56: what decides is one of them; frames around them are counted."""
+    run = Run("any", messages=30)
+    for message in range(1, 31):
+        run.submit(message)
+        run.arrive(run.send(message))
+        confirmed(run, [message])
+        if message == 15:
+            run.does(Kind.CALLED, "receiver", message, detail='{"stage":"price"}')
+    run.end()
+    folded = fold(tell(run.result(), None), 6).steps
+    assert [step.does for step in folded if step.kind == Kind.CALLED] == ["calls price with #15"]
+    assert len(folded) <= 6
+
+
 def test_the_drain_is_one_row_unless_it_touches_the_message() -> None:
     """X-56: what happens after healing is counted; the deliveries of the message in it are told."""
     run = Run("any")

@@ -133,6 +133,8 @@ def fold(story: Story, rows_max: int) -> Story:
     kept = [not (step.drains or step.repeats) or _matters(step) for step in story.steps]
     if _count(kept) > rows_max or (story.is_staged and story.focus):
         kept = [_matters(step) for step in story.steps]
+    if story.is_staged and not story.focus:  # nobody can say which call decides, so none is hidden
+        kept = [keep or _calls(step) for keep, step in zip(kept, story.steps, strict=True)]
     if _count(kept) > rows_max:
         kept = _ends_only(story.steps, kept, rows_max)
     return _folded(story, kept)
@@ -142,6 +144,11 @@ def _matters(step: Step) -> bool:
     return (step.is_focus and not step.repeats) or bool(step.fault) or step.violates
 
 
+def _calls(step: Step) -> bool:
+    """A function of the user's is called in it, and not for the same again."""
+    return not step.repeats and any(row.kind == Kind.CALLED for row in step.rows)
+
+
 def _count(kept: Sequence[bool]) -> int:
     """Rows that this makes: what is kept, and one for each stretch between."""
     gaps = sum(1 for place, keep in enumerate(kept) if not keep and (place == 0 or kept[place - 1]))
@@ -149,14 +156,15 @@ def _count(kept: Sequence[bool]) -> int:
 
 
 def _ends_only(steps: Sequence[Step], kept: Sequence[bool], rows_max: int) -> list[bool]:
-    """The violation, the first and last steps that touch the message, faults, and then what fits."""
+    """The violation, the first and last steps that touch the message, faults, calls, and then what fits."""
     must = [place for place, step in enumerate(steps) if step.violates]
     faults = [place for place, step in enumerate(steps) if step.fault]
     rest = [place for place, keep in enumerate(kept) if keep]
     inward = [place for pair in zip(rest, reversed(rest), strict=True) for place in pair]
     chosen: list[bool] = [False] * len(steps)
     touching = [place for place in inward if steps[place].is_focus][:8]
-    for place in dict.fromkeys((*must, *faults[:4], *touching, *faults, *inward)):
+    calls = [place for place in inward if _calls(steps[place])]
+    for place in dict.fromkeys((*must, *faults[:4], *touching, *faults, *calls, *inward)):
         chosen[place] = True
         if _count(chosen) > rows_max:
             chosen[place] = False

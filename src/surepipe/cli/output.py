@@ -7,8 +7,10 @@ searched for. Nothing here knows what a command is about.
 from __future__ import annotations
 
 import json
+import os
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Generator, Iterable, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
@@ -51,6 +53,33 @@ def show(lines: Iterable[Line], to: IO[str] | None = None) -> None:
     for one in lines:
         stream.write(f"{one}\n")
     stream.flush()
+
+
+@contextmanager
+def standard_output_apart() -> Generator[IO[str]]:
+    """Gives standard output. While this lasts, whatever else writes there (a user's function, a library in C, a
+    process that is begun) writes to standard error."""
+    ours = sys.stdout
+    if not _is_of_process(ours):
+        yield ours
+        return
+    ours.flush()
+    with os.fdopen(os.dup(1), "w", encoding=ours.encoding, errors=ours.errors) as apart:
+        os.dup2(2, 1)
+        try:
+            yield apart
+        finally:
+            ours.flush()
+            apart.flush()
+            os.dup2(apart.fileno(), 1)
+
+
+def _is_of_process(stream: IO[str]) -> bool:
+    """Whether it writes to the standard output of this process, and not to where a test has it."""
+    try:
+        return stream.fileno() == 1
+    except (OSError, ValueError):
+        return False
 
 
 def show_json(value: object) -> None:

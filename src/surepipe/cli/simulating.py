@@ -11,8 +11,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import IO
 
-from surepipe.cli.output import Exit, Line, line
+from surepipe.cli.output import Exit, Line, line, standard_output_apart
 from surepipe.core.claims import NO_FAULTS, Claim, Faults, faults_text, in_order
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
@@ -29,6 +30,7 @@ from surepipe.pipelines.simulate.simulating import (
     simulation_of_plan,
 )
 from surepipe.pipelines.simulate.subject import explore_plan_hops
+from surepipe.pipelines.simulate.written import taken_over
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
@@ -214,6 +216,7 @@ def _campaign(
         found.missing = _missing(results)
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
         simulation.not_compared = in_any(one.not_compared for one in results)
+        simulation.written = next((one.written for one in results if one.written), "")
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         struck = {kind for one in results for kind in one.faults}
         found.untried = dict(simulation.untried(_promised(found), struck))
@@ -355,15 +358,14 @@ def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
     return f"not deterministic: seed {seed} went two ways under two hash seeds"
 
 
-def _twin(file: str, messages: str, faults: str, seeds: str) -> None:
-    """In another process, under another hash seed: the digests of these seeds."""
+def _twin(answer: IO[str], file: str, messages: str, faults: str, seeds: str) -> None:
+    """In another process, under another hash seed: answer with the digests of these seeds."""
     path = Path(file)
     simulation = simulation_of_plan(
         load(path), folder=path.parent, messages=int(messages) or None, faults=faults
     )
     found = simulation.campaign([int(seed) for seed in seeds.split(",")], stop_at_first=True)
-    told = {"digests": found.digests, "answers": found.answers}
-    sys.stdout.write(json.dumps(told))
+    json.dump({"digests": found.digests, "answers": found.answers}, answer)
 
 
 def _explore(simulation: Simulation, found: Findings) -> None:
@@ -378,4 +380,5 @@ def _explore(simulation: Simulation, found: Findings) -> None:
 
 
 if __name__ == "__main__":
-    _twin(*sys.argv[1:5])
+    with standard_output_apart() as ours, taken_over():
+        _twin(ours, *sys.argv[1:5])

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Mapping
+from pathlib import Path
 
 from surepipe.pipelines.simulate.simulating import handler_subject
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -47,3 +50,33 @@ def orders() -> list[Order]:
 def bank(*, with_key: bool) -> PlanSubject:
     """The bank as a subject."""
     return handler_subject(bank_builder(with_key=with_key), orders(), "bank")
+
+
+SHOP = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes:
+  intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}
+stages: {price: {from: intake, call: "shop_stages:price"}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def simulated(
+    folder: Path, stages: str, *options: str, pipeline: str = SHOP
+) -> subprocess.CompletedProcess[str]:
+    """``surepipe simulate`` of a small shop with these stages, in a process of its own, as each test has other
+    ones: few schedules of two faults."""
+    (folder / "shop.yaml").write_text(pipeline)
+    (folder / "shop_stages.py").write_text(stages)
+    (folder / "lines.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(4)))
+    few = ("--seeds", "4", "--jobs", "1", "--faults", "receiver-crash,route-loss")
+    return subprocess.run(
+        [sys.executable, "-m", "surepipe", "simulate", "shop.yaml", *few, *options],
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        check=False,
+    )

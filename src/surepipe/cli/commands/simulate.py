@@ -7,7 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from surepipe.cli.output import Exit, complain, line, show, show_json
+from surepipe.cli.output import (
+    Exit,
+    complain,
+    line,
+    show,
+    show_json,
+    standard_output_apart,
+)
 
 if TYPE_CHECKING:
     from surepipe.cli.simulating import Findings
@@ -61,20 +68,22 @@ def simulate(
     """
     from surepipe.cli.simulating import SimulateRequest, simulate_file
     from surepipe.pipelines.simulate.crew import cores
+    from surepipe.pipelines.simulate.written import taken_over
 
-    request = SimulateRequest(
-        file,
-        seeds=[seed] if seed is not None else range(seeds),
-        faults=faults,
-        messages=messages,
-        seconds=None if minutes is None else minutes * 60,
-        explores=explore,
-        jobs=jobs or cores(),
-        replay=replay,
-        out=out,
-        tell=None if as_json else lambda text: show([line(text)]),
-    )
-    found = simulate_file(request)
+    with standard_output_apart() as ours, taken_over():
+        request = SimulateRequest(
+            file,
+            seeds=[seed] if seed is not None else range(seeds),
+            faults=faults,
+            messages=messages,
+            seconds=None if minutes is None else minutes * 60,
+            explores=explore,
+            jobs=jobs or cores(),
+            replay=replay,
+            out=out,
+            tell=None if as_json else lambda text: show([line(text)], ours),
+        )
+        found = simulate_file(request)
     if as_json:
         show_json(found.as_document())
     else:

@@ -17,9 +17,10 @@ from surepipe.core.claims import Atom, Fault, Faults
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
-from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, sandboxed
+from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, running_at, sandboxed
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
+from surepipe.pipelines.simulate.written import hidden
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
@@ -114,6 +115,8 @@ class PlanResult:
     """sentences about stages that answer otherwise, or do more outside, when a message is tried again"""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """of each stage: how many messages it gives nothing for, in a run without faults"""
+    written: str = ""
+    """where a stage first wrote text that was not shown, and what"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
 
     @property
@@ -176,12 +179,13 @@ def _of_one_end(subject: PlanSubject, options: Options) -> Iterator[str]:
 def quiet(
     modules: Iterable[ModuleType], doubles: Iterable[Double] = ()
 ) -> Generator[list[Refusal]]:
-    """While simulated pipes run: the sandbox is up, and they log nothing of the faults made on purpose."""
+    """While simulated pipes run: the sandbox is up, they log nothing of the faults made on purpose, and what
+    stages write is not shown."""
     logger = logging.getLogger("surepipe")
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        with sandboxed(modules, speaking_life, doubles) as refused:
+        with sandboxed(modules, speaking_life, doubles) as refused, hidden(running_at):
             yield refused
     finally:
         logger.setLevel(level)
@@ -195,16 +199,21 @@ def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, RunOutco
     return result, world.outcome
 
 
-def repeat(subject: PlanSubject, script: Script) -> RunResult:
-    """The run that a script tells of. Raises CannotSimulate."""
+def repeat(subject: PlanSubject, script: Script, *, is_shown: bool = False) -> RunResult:
+    """The run that a script tells of, and what stages write in it, if that is wanted. Raises CannotSimulate."""
     options = options_of(script)
     if subject.needs_all:
         options = replace(options, messages=subject.most)
-    return result_of(_played(subject, options, lambda _: ScriptChooser(script)))
+    world = _played(subject, options, lambda _: ScriptChooser(script), is_shown=is_shown)
+    return result_of(world)
 
 
 def _played(
-    subject: PlanSubject, options: Options, chooser_for: Callable[[Options], Chooser]
+    subject: PlanSubject,
+    options: Options,
+    chooser_for: Callable[[Options], Chooser],
+    *,
+    is_shown: bool = False,
 ) -> World:
     """``chooser_for``: asked last, because a chooser that draws is made for the options that are final."""
     with quiet(subject.modules, subject.doubles) as refused:
@@ -213,7 +222,8 @@ def _played(
             expecting = with_expectations(subject, options.messages)
             if refused:
                 raise CannotSimulate(str(refused[0]), refused)
-            world = play(expecting, options, chooser_for(options))
+            with hidden(None if is_shown else running_at):
+                world = play(expecting, options, chooser_for(options))
         except Slip as slip:
             raise CannotSimulate(str(slip), refused) from None
         finally:

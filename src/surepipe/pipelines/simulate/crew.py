@@ -23,6 +23,7 @@ from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, broken_by
 from surepipe.pipelines.simulate.campaign import PlanResult
 from surepipe.pipelines.simulate.simulating import Simulation, simulation_of_plan
+from surepipe.pipelines.simulate.written import take_over
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -126,6 +127,7 @@ _simulation: list[Simulation] = []
 
 def _begin(recipe: Recipe) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who dealt out the work
+    take_over()
     _recipe[:] = [recipe]
     _simulation.clear()
 

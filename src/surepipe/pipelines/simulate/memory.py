@@ -20,6 +20,7 @@ from importlib import import_module
 from importlib.util import resolve_name
 from inspect import isdatadescriptor, isroutine
 from itertools import count
+from logging import Logger
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
@@ -61,7 +62,9 @@ def _form_of(kind: Any) -> _Form:
     """How values of a type are read. Thousands of values are looked at before and after each run, of few types."""
     if issubclass(kind, _PLAIN):
         return _Form.PLAIN
-    if issubclass(kind, (type, ModuleType, Outside, *_ROUTINES)) or _is_method_descriptor(kind):
+    if issubclass(kind, (type, ModuleType, Outside, Logger, *_ROUTINES)) or _is_method_descriptor(
+        kind
+    ):
         return _Form.NO_DATA
     if issubclass(kind, Mapping):
         return _Form.MAP

@@ -26,6 +26,7 @@ from functools import partial
 from types import FrameType, ModuleType
 from typing import Any, TypeAlias, cast
 
+from surepipe.pipelines.simulate.written import beneath
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 
@@ -100,7 +101,8 @@ class _Watch:
 
     def _interrupt(self) -> None:
         if self._said:  # it caught what was raised, or waits where nothing can be
-            sys.stderr.write(f"surepipe: {self._said}; it does not let itself be interrupted\n")
+            said = f"surepipe: {self._said}; it does not let itself be interrupted\n"
+            beneath(sys.stderr).write(said)
         else:
             self._said = self._told(_frames()[self._watched])
         self._has_sent = True
@@ -502,6 +504,11 @@ def place_of(error: BaseException) -> str:
 
 def _is_users(file: str) -> bool:
     return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)
+
+
+def running_at() -> str:
+    """File and line of the user's code that is running, of the file the name alone."""
+    return os.path.basename(_place()[0])
 
 
 def _place(running: FrameType | None = None) -> tuple[str, str]:

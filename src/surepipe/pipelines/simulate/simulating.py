@@ -28,6 +28,7 @@ from surepipe.pipelines.models.sources import PythonSource
 from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.simulate import written
 from surepipe.pipelines.simulate.blame import changed_at, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
     PlanFailure,
@@ -278,6 +279,8 @@ class Simulation:
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    written: str = ""
+    """where stages wrote text that was not shown, and what"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -344,6 +347,7 @@ class Simulation:
         names = {*self.memory, *new, *self.subject.memory.changed}
         self.memory = found.memory = tuple(sorted(names))
         self.not_compared = found.not_compared
+        self.written = found.written = written.first_written()
         return found
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
@@ -370,7 +374,7 @@ class Simulation:
 
     def replay(self, script: Script) -> RunResult:
         """The run that a script tells of. Raises SimulationFailed when it breaks something, or is stale."""
-        result = repeat(self.subject, script)
+        result = repeat(self.subject, script, is_shown=True)
         if result.stale is not None:
             raise SimulationFailed(f"the script is stale: nothing happened at {result.stale}")
         if result.violations:
@@ -488,6 +492,8 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
+        if first := self.written or written.first_written():
+            yield written.told(first)
         for end, what in self.not_compared.items():
             if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):
                 check = "" if self.has_check else ": a check can look at that (simulate: check:)"

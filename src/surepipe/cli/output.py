@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import IntEnum
 from pathlib import Path
-from typing import IO, TypeAlias
+from typing import IO, TextIO, TypeAlias
 
 from surepipe.errors import ConfigurationError
 
@@ -56,7 +56,7 @@ def show(lines: Iterable[Line], to: IO[str] | None = None) -> None:
 
 
 @contextmanager
-def standard_output_apart() -> Generator[IO[str]]:
+def standard_output_apart() -> Generator[TextIO]:
     """Gives standard output. While this lasts, whatever else writes there (a user's function, a library in C, a
     process that is begun) writes to standard error."""
     ours = sys.stdout
@@ -74,7 +74,7 @@ def standard_output_apart() -> Generator[IO[str]]:
             os.dup2(apart.fileno(), 1)
 
 
-def _is_of_process(stream: IO[str]) -> bool:
+def _is_of_process(stream: TextIO) -> bool:
     """Whether it writes to the standard output of this process, and not to where a test has it."""
     try:
         return stream.fileno() == 1
@@ -82,19 +82,20 @@ def _is_of_process(stream: IO[str]) -> bool:
         return False
 
 
-def show_json(value: object) -> None:
+def show_json(value: object, to: TextIO | None = None) -> None:
     """Write a value for machines: one JSON document on standard output."""
+    stream = sys.stdout if to is None else to
     text = json.dumps(value, indent=2, ensure_ascii=False)
-    if not _can_be_written(text):
+    if not _can_be_written(text, stream.encoding):
         text = json.dumps(value, indent=2)
-    sys.stdout.write(text + "\n")
-    sys.stdout.flush()
+    stream.write(text + "\n")
+    stream.flush()
 
 
-def _can_be_written(text: str) -> bool:
+def _can_be_written(text: str, encoding: str) -> bool:
     """Not half of a pair of surrogates (JSON can escape one), nor a letter that standard output does not know."""
     try:
-        text.encode(sys.stdout.encoding)
+        text.encode(encoding)
     except UnicodeEncodeError:
         return False
     return True

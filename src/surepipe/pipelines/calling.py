@@ -16,6 +16,7 @@ from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, must_end,
 from surepipe.core.callables import refusal_of
 from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipelines.stages import made, wants_context
+from surepipe.pipelines.users_code import place_of
 
 
 class WrongAnswer(TypeError):
@@ -158,8 +159,10 @@ def _instance(what: str, path: str, found: Callable[..., object]) -> Callable[..
     except MisuseError:
         raise
     except Exception as error:
+        place = place_of(error)
+        where = f" at {place}" if place else ""
         raise ConfigurationError(
-            f"{what}: the class {path} can't be made: {told_of(error)}"
+            f"{what}: the class {path} can't be made: {told_of(error)}{where}"
         ) from error
 
 

@@ -203,9 +203,9 @@ def test_a_name_that_is_no_function_of_the_module_is_one_clear_line(
 
 
 BROKEN_MODULES = {
-    "broken_syntax": ("def price(order)\n", "expected ':' (broken_syntax.py, line 1)"),
-    "broken_name": ("PRICE = prise\n", "NameError: name 'prise' is not defined"),
-    "broken_exit": ("raise SystemExit(3)\n", "SystemExit: 3"),
+    "broken_syntax": ("def price(order)\n", "broken_syntax.py:1: SyntaxError: expected ':'"),
+    "broken_name": ("PRICE = prise\n", "broken_name.py:1: NameError: name 'prise' is not defined"),
+    "broken_exit": ("raise SystemExit(3)\n", "broken_exit.py:1: SystemExit: 3"),
 }
 
 
@@ -220,7 +220,7 @@ def test_a_module_that_fails_while_it_is_imported_is_one_clear_line(
     write_lines("in.jsonl", [1])
     answer = surepipe("run", shop)
     assert answer.code == Exit.UNUSABLE
-    assert answer.err.endswith(f": {why}\n")
+    assert answer.err.endswith(f"/{why}\n")
     assert answer.err.count("\n") == 1
 
 

@@ -15,6 +15,7 @@ from surepipe.cli.output import (
     show_json,
     standard_output_apart,
 )
+from surepipe.errors import SurepipeError
 
 if TYPE_CHECKING:
     from surepipe.cli.simulating import Findings
@@ -66,7 +67,7 @@ def simulate(
     and stores are records. Says what held, and for each fault that is not promised to be survived the shortest
     schedule that breaks the pipeline.
     """
-    from surepipe.cli.simulating import SimulateRequest, simulate_file
+    from surepipe.cli.simulating import Findings, SimulateRequest, simulate_file
     from surepipe.pipelines.simulate.crew import cores
     from surepipe.pipelines.simulate.written import taken_over
 
@@ -83,7 +84,12 @@ def simulate(
             out=out,
             tell=None if as_json else lambda text: show([line(text)], ours),
         )
-        found = simulate_file(request)
+        try:
+            found = simulate_file(request)
+        except SurepipeError as error:
+            if as_json:
+                show_json(Findings(Exit.UNUSABLE, complaint=str(error)).as_document(), ours)
+            raise
     if as_json:
         show_json(found.as_document())
     else:

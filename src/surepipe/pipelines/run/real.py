@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextvars
-import importlib
 import logging
 import os
 import sys
@@ -62,7 +61,6 @@ from surepipe.pipelines.models.stores import (
     SqliteStorePart,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.problems import nearest
 from surepipe.pipelines.sinks.files import CsvLines, JsonlLines, LineFile
 from surepipe.pipelines.sinks.others import Handed, ParquetFolder, Posted, Printed, Submitting
 from surepipe.pipelines.sources.checking import Check, as_it_is, fitting
@@ -71,6 +69,7 @@ from surepipe.pipelines.sources.http import Certificate, HttpLimits, Posts
 from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.streams import RedisEntries, StreamRows
 from surepipe.pipelines.stages import About, Clock, Context, StageCall, TimeLimit
+from surepipe.pipelines.users_code import imported
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.redis.link import RedisLimits
 from surepipe.storage.redis.store import RedisStore
@@ -404,42 +403,9 @@ def _help(jobs: SimpleQueue[_Job | None]) -> None:
 
 def function_at(path: str) -> Callable[..., object]:
     """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
-    module_name, _, name = path.partition(":")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
-    try:
-        found: object = importlib.import_module(module_name)
-    except KeyboardInterrupt:
-        raise
-    except BaseException as error:  # whatever the user's module raises: a slip of syntax, an exit
-        raise ConfigurationError(
-            f"{path}: {module_name} can't be imported from {Path.cwd()}: {_why(error)}"
-        ) from error
-    for step in name.split("."):
-        if not hasattr(found, step):
-            raise ConfigurationError(
-                f"{path}: {module_name} has no {name!r}: {nearest(step, _functions(found))}"
-            )
-        found = getattr(found, step)
-    if not callable(found):
-        raise ConfigurationError(f"{path} is not a function")
-    return found
-
-
-def _why(error: BaseException) -> str:
-    told = isinstance(error, ImportError | SyntaxError)
-    return str(error) if told else f"{type(error).__name__}: {error}"
-
-
-def _functions(where: object) -> list[str]:
-    """What the user wrote there, without what is imported into it."""
-    home = getattr(where, "__name__", "")
-    found = {name: one for name, one in vars(where).items() if not name.startswith("_")}
-    return [
-        name
-        for name, one in found.items()
-        if callable(one) and getattr(one, "__module__", "") == home
-    ]
+    return imported(path)
 
 
 def _late(name: str, limit_s: float) -> TimeLimit:

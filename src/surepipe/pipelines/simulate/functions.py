@@ -14,8 +14,9 @@ from typing import TypeAlias, TypeVar, cast
 from surepipe.actors.consuming.coroutines import awaited
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only
-from surepipe.pipelines.simulate.sandbox import Slip, place_of
+from surepipe.pipelines.simulate.sandbox import Slip
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
+from surepipe.pipelines.users_code import imported, place_of
 from surepipe.simulation.actors.lives import Life, Touch
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
@@ -39,22 +40,6 @@ class Functions:
         path = self._replaced.get(path, path)
         found = self._given.get(path)
         return cast("Function", found) if found is not None else imported(path)
-
-
-def imported(path: str) -> Function:
-    """What 'module:name' names. Raises ConfigurationError."""
-    module_name, _, name = path.partition(":")
-    try:
-        found: object = import_module(module_name)
-    except ImportError as error:
-        raise ConfigurationError(
-            f"{path}: there is no module {module_name} ({error}): is its folder the one that this runs in?"
-        ) from error
-    for step in name.split("."):
-        found = getattr(found, step, None)
-    if not callable(found):
-        raise ConfigurationError(f"{path}: {module_name} has no function {name}")
-    return found
 
 
 def keeper_of(path: str) -> tuple[ModuleType | type, str]:

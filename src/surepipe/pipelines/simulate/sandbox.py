@@ -14,7 +14,6 @@ import os
 import random
 import secrets
 import sys
-import sysconfig
 import threading
 import time
 import traceback
@@ -27,6 +26,7 @@ from types import FrameType, ModuleType
 from typing import Any, TypeAlias, cast
 
 from surepipe.pipelines.simulate.written import beneath
+from surepipe.pipelines.users_code import is_users
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 
@@ -485,27 +485,6 @@ def _refuse(what: str) -> None:
     raise Slip(str(refusal))
 
 
-_LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
-)
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
-
-
-def place_of(error: BaseException) -> str:
-    """File and line of the user's code that an exception went through last; empty when there is none. Of the file
-    the name alone: a trace is the same wherever its project lies."""
-    found = ""
-    for frame, line in traceback.walk_tb(error.__traceback__):
-        file = frame.f_code.co_filename
-        if _is_users(file):
-            found = f"{os.path.basename(file)}:{line}"
-    return found
-
-
-def _is_users(file: str) -> bool:
-    return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)
-
-
 def running_at() -> str:
     """File and line of the user's code that is running, of the file the name alone."""
     return os.path.basename(_place()[0])
@@ -516,7 +495,7 @@ def _place(running: FrameType | None = None) -> tuple[str, str]:
     found = ("an unknown place", "")
     for frame, line in traceback.walk_stack(running):
         file = frame.f_code.co_filename
-        if _is_users(file):
+        if is_users(file):
             module = cast("str", frame.f_globals.get("__name__", ""))
             name = frame.f_code.co_qualname.removesuffix(".__init__")  # a class is replaced whole
             return f"{file}:{line}", f"{module}:{name}"

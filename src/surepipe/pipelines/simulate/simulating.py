@@ -44,7 +44,6 @@ from surepipe.pipelines.simulate.campaign import (
 from surepipe.pipelines.simulate.functions import (
     Functions,
     globals_in,
-    imported,
     keeper_of,
     module_of,
     place_of_function,
@@ -61,6 +60,7 @@ from surepipe.pipelines.simulate.plain import behind
 from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
+from surepipe.pipelines.users_code import imported
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script

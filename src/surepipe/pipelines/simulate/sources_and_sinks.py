@@ -39,9 +39,9 @@ from surepipe.pipelines.models.stages import (
     RmqSink,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulate.functions import imported
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
 from surepipe.pipelines.stages import About
+from surepipe.pipelines.users_code import imported
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.options import Options

@@ -61,6 +61,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
             Exit.UNUSABLE,
             Exit.NOT_EXERCISED,
             Exit.NOT_DETERMINISTIC,
+            Exit.INTERRUPTED,
         ),
     ),
     "bench": (

@@ -186,6 +186,22 @@ def _run(request: SimulateRequest, simulation: Simulation, found: Findings) -> N
     if request.replay is not None:
         _replay(request.replay, simulation, found)
         return
+    try:
+        _campaigns(request, simulation, found)
+    except KeyboardInterrupt:
+        found.code, found.complaint = Exit.INTERRUPTED, _interrupted(request, found)
+
+
+def _interrupted(request: SimulateRequest, found: Findings) -> str:
+    if not found.runs:
+        return "interrupted before the first schedules were over: nothing is said to hold"
+    tried = f"interrupted after {found.runs} of {len(request.seeds)} schedules"
+    if found.property:
+        return f"{tried}: {found.property} was violated, which was not looked into: run it again to see how"
+    return f"{tried}: nothing broke in these, and nothing is said to hold"
+
+
+def _campaigns(request: SimulateRequest, simulation: Simulation, found: Findings) -> None:
     recipe = Recipe(request.file, request.messages, request.faults or "claim")
     jobs = min(request.jobs, -(-len(request.seeds) // PIECE))
     with crew(recipe, jobs) as workers:
@@ -260,8 +276,8 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.events += result.events
     found.dead += result.dead
     if result.first is not None:
-        failure = simulation.failed(result.first)
         found.property = result.first.violation.property
+        failure = simulation.failed(result.first)
         found.failure, found.page, found.script = str(failure), failure.page, failure.script
         found.code = Exit.VIOLATED
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
+import signal
 from collections.abc import Callable, Generator, Mapping
+
+import pytest
 
 from surepipe.pipelines import loads
 from surepipe.pipelines.simulate.campaign import draw_for, repeat, run_one, run_seeds, shrunk
@@ -141,3 +145,19 @@ def test_a_letter_at_boundary_before_is_no_repeat_of_its_message() -> None:
     result, _ = run_one(subject, Options(messages=len(rows)))
     assert sum(row.kind == "dead" for row in result.rows) == 1
     assert result.violations == ()
+
+
+def test_an_interrupt_is_raised_when_the_run_in_hand_is_over() -> None:
+    """Ctrl-C in the middle of a stage that catches everything: the campaign ends, and not that message."""
+    handled: list[object] = []
+
+    def handle(message: object) -> None:
+        with contextlib.suppress(BaseException):
+            signal.raise_signal(signal.SIGINT) if not handled else None
+        handled.append(message)
+
+    before = signal.getsignal(signal.SIGINT)
+    with pytest.raises(KeyboardInterrupt):
+        run_one(_around(handle, bool), Options(messages=4))
+    assert len(handled) == 4
+    assert signal.getsignal(signal.SIGINT) is before

@@ -4,12 +4,14 @@ exercised."""
 from __future__ import annotations
 
 import logging
+import signal
+import threading
 from collections import Counter
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import ModuleType
+from types import FrameType, ModuleType
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
@@ -185,10 +187,40 @@ def quiet(
     level = logger.level
     logger.setLevel(logging.CRITICAL + 1)
     try:
-        with sandboxed(modules, speaking_life, doubles) as refused, hidden(running_at):
+        with (
+            _interrupted_when_over(),
+            sandboxed(modules, speaking_life, doubles) as refused,
+            hidden(running_at),
+        ):
             yield refused
     finally:
         logger.setLevel(level)
+
+
+@contextmanager
+def _interrupted_when_over() -> Generator[None]:
+    """Ctrl-C is raised when the run is over. Within it the code of a simulated process would take it for what
+    ended that process, or a stage would catch it, and the campaign would go on. A second one is raised at once."""
+    before = signal.getsignal(signal.SIGINT)
+    is_ours = callable(before) and threading.current_thread() is threading.main_thread()
+    if not is_ours:  # of a worker, say, which leaves it to who dealt out the work
+        yield
+        return
+    came: list[int] = []
+
+    def put_off(number: int, frame: FrameType | None) -> None:
+        del frame
+        if came:
+            raise KeyboardInterrupt
+        came.append(number)
+
+    signal.signal(signal.SIGINT, put_off)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+    if came:
+        raise KeyboardInterrupt
 
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, RunOutcome]:

@@ -72,7 +72,7 @@ def taken_over() -> Generator[None]:
         yield
     finally:
         sys.stdout, sys.stderr = before
-        _now.place = _now.text = ""
+        _now.where, _now.place, _now.text = None, "", ""
 
 
 @contextmanager

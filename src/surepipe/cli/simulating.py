@@ -292,8 +292,14 @@ def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     found.assessment = None
     found.runs = 1
+    told = load_script(script)
+    if told.subject != simulation.subject.name:
+        raise ConfigurationError(
+            f"{script}: this is a script of the pipeline {told.subject}, and the file is that of "
+            f"{simulation.subject.name}: name the file that the script was made with"
+        )
     try:
-        result = simulation.replay(load_script(script))
+        result = simulation.replay(told)
     except SimulationFailed as failure:
         found.code, found.failure = Exit.VIOLATED, str(failure)
         return

@@ -198,14 +198,12 @@ class Options:
 
     @classmethod
     def of(cls, plain: Mapping[str, Plain]) -> Options:
-        """The options that ``plain`` gave. Raises ConfigurationError for a name that is no option."""
+        """The options that ``plain`` gave. Raises ConfigurationError for a name that is no option, or a value that
+        none has."""
         unknown = sorted(set(plain) - set(_DEFAULTS))
         if unknown:
             raise ConfigurationError(f"{unknown[0]!r} is no option of a simulated run")
-        given = {
-            name: bool(value) if isinstance(_DEFAULTS[name], bool) else type(_DEFAULTS[name])(value)
-            for name, value in plain.items()
-        }
+        given = {name: _option(name, value) for name, value in plain.items()}
         return cls(**given)  # type: ignore[arg-type]
 
     def __str__(self) -> str:
@@ -215,3 +213,11 @@ class Options:
 
 _DEFAULTS: Mapping[str, int | str] = asdict(Options())
 _PLAIN: tuple[tuple[str, int | str], ...] = tuple(_DEFAULTS.items())
+
+
+def _option(name: str, value: Plain) -> Plain:
+    kind = type(_DEFAULTS[name])
+    try:
+        return kind(value)
+    except (TypeError, ValueError):
+        raise ConfigurationError(f"{name} is {value!r}, which no simulated run can have") from None

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from surepipe.cli.output import Exit
+from surepipe.simulation.chance.script import Script, save
 from tests.pipelines.simulate.kit import SHOP, simulated
 
 BROKEN = {
@@ -41,6 +42,16 @@ def test_a_module_that_is_not_there_is_told_with_the_folder(tmp_path: Path) -> N
         f"no_stages:price: no_stages can't be imported from {tmp_path}: No module named 'no_stages'"
     )
     assert done.stderr == f"surepipe: {told}: is its folder the one that this runs in?\n"
+
+
+def test_a_script_of_another_pipeline_is_refused(tmp_path: Path) -> None:
+    """By the names of both, and not as one that is stale (simulation X-22)."""
+    script = tmp_path / "mill.json"
+    save(Script("mill", {}), script)
+    done = simulated(tmp_path, "def price(order):\n    return order\n", "--replay", str(script))
+    assert done.returncode == Exit.UNUSABLE
+    told = f"{script}: this is a script of the pipeline mill, and the file is that of shop"
+    assert done.stderr.startswith(f"surepipe: {told}: ")
 
 
 def test_a_file_that_cannot_be_read_is_a_document_too(tmp_path: Path) -> None:

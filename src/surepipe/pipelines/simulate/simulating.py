@@ -376,7 +376,10 @@ class Simulation:
         """The run that a script tells of. Raises SimulationFailed when it breaks something, or is stale."""
         result = repeat(self.subject, script, is_shown=True)
         if result.stale is not None:
-            raise SimulationFailed(f"the script is stale: nothing happened at {result.stale}")
+            raise SimulationFailed(
+                f"the script is stale: nothing happened at {result.stale}. The pipeline, its stages or its rows "
+                "are others now, or surepipe is: simulate again"
+            )
         if result.violations:
             raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
         return result

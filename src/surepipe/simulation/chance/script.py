@@ -20,6 +20,8 @@ from surepipe.errors import ConfigurationError
 Plain: TypeAlias = int | str
 
 SCRIPT_FORMAT = 1
+_NO_SCRIPT = "this is no script of a simulated run"
+_HEAD = frozenset({"format", "subject", "options", "decisions"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,11 +88,13 @@ def parse(text: str) -> Script:
     """A script from its text. Raises ConfigurationError for anything else, and for a newer format."""
     try:
         found = cast("object", json.loads(text))
-    except ValueError as error:
-        raise ConfigurationError(f"this is no script of a simulated run: {error}") from error
+    except (ValueError, RecursionError) as error:
+        raise ConfigurationError(f"{_NO_SCRIPT}: it is no JSON ({error})") from error
     if not isinstance(found, dict):
-        raise ConfigurationError("this is no script of a simulated run: it is no JSON object")
+        raise ConfigurationError(f"{_NO_SCRIPT}: it is no JSON object")
     known = cast("dict[str, object]", found)
+    if not _HEAD & known.keys():
+        raise ConfigurationError(f"{_NO_SCRIPT}: it has none of {', '.join(sorted(_HEAD))}")
     version = known.get("format")
     if not isinstance(version, int) or version > SCRIPT_FORMAT:
         raise ConfigurationError(
@@ -100,14 +104,16 @@ def parse(text: str) -> Script:
     try:
         return Script(
             str(known["subject"]),
-            cast("dict[str, Plain]", known["options"]),
+            dict(cast("dict[str, Plain]", known["options"])),
             tuple(_decision(item) for item in cast("list[list[object]]", known["decisions"])),
-            cast("int", known["seed"]),
+            int(cast("int", known["seed"])),
             str(known.get("code", "")),
             version,
         )
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigurationError(f"this script is damaged: {error!r}") from error
+        raise ConfigurationError(
+            f"this script is damaged ({type(error).__name__}: {error}): simulate again for a new one"
+        ) from error
 
 
 def _decision(item: list[object]) -> Decision:
@@ -119,9 +125,17 @@ def _decision(item: list[object]) -> Decision:
 
 def save(script: Script, path: Path) -> None:
     """Write a script to a file."""
-    path.write_text(dump(script))
+    path.write_text(dump(script), encoding="utf-8")
 
 
 def load(path: Path) -> Script:
-    """Read a script from a file. Raises ConfigurationError when it is none."""
-    return parse(path.read_text())
+    """Read a script from a file. Raises ConfigurationError, with the file, when it is none."""
+    try:
+        return parse(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{path}: can't be read: {why}") from None
+    except UnicodeDecodeError:
+        raise ConfigurationError(f"{path}: {_NO_SCRIPT}: it is no text") from None
+    except ConfigurationError as error:
+        raise ConfigurationError(f"{path}: {error}") from error

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import random
+import signal
 import socket
 import sqlite3
 import sys
@@ -112,6 +114,26 @@ def _writes(folder: Path) -> Handler:
     return write
 
 
+def _exits(message: object) -> object:
+    del message
+    os._exit(3)
+
+
+def _aborts(message: object) -> object:
+    del message
+    os.abort()
+
+
+def _sends_a_signal(message: object) -> object:
+    os.kill(os.getpid(), signal.SIGTERM)
+    return message
+
+
+def _sends_all_a_signal(message: object) -> object:
+    os.killpg(os.getpgid(0), signal.SIGTERM)
+    return message
+
+
 def _opens_a_socket(message: object) -> object:
     del message
     return socket.socket()
@@ -164,6 +186,10 @@ def _fine(run: object) -> bool:
         (_opens_a_database, r"opens the database shop\.db"),
         (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
+        (_exits, "ends its process"),
+        (_aborts, "ends its process"),
+        (_sends_a_signal, "sends a signal"),
+        (_sends_all_a_signal, "sends a signal"),
         (_uses_sql, "uses SQL on its transaction's connection"),
     ],
 )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import faulthandler
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -71,6 +72,8 @@ def simulate(
     from surepipe.pipelines.simulate.crew import cores
     from surepipe.pipelines.simulate.written import taken_over
 
+    if not faulthandler.is_enabled():
+        faulthandler.enable(2)  # a stage may call what crashes the interpreter: then say where
     with standard_output_apart() as ours, taken_over():
         request = SimulateRequest(
             file,

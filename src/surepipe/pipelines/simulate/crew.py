@@ -6,24 +6,29 @@ anew, so nothing that a stage keeps gets from one to the other.
 
 from __future__ import annotations
 
+import faulthandler
 import os
+import re
 import signal
 import sys
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import Future, ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from multiprocessing import active_children, get_context
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import TypeVar
 
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, broken_by
-from surepipe.pipelines.simulate.campaign import PlanResult
+from surepipe.pipelines.simulate.campaign import CannotSimulate, PlanResult
 from surepipe.pipelines.simulate.simulating import Simulation, simulation_of_plan
 from surepipe.pipelines.simulate.written import take_over
+from surepipe.pipelines.users_code import is_users
 
 A = TypeVar("A")
 T = TypeVar("T")
@@ -93,17 +98,26 @@ class Crew:
 @contextmanager
 def crew(recipe: Recipe, jobs: int) -> Generator[Crew]:
     """As many processes as ``jobs`` says; none but this one for 1. They are gone when the block ends, however it
-    ends: what they are at then is of no use to anybody."""
+    ends: what they are at then is of no use to anybody. Raises CannotSimulate where a stage has ended one."""
     if jobs == 1:
         yield Crew(recipe, None)
         return
+    with TemporaryDirectory(prefix="surepipe-") as folder, _processes(recipe, jobs, folder) as pool:
+        try:
+            yield Crew(recipe, pool, jobs)
+        except BrokenProcessPool:
+            raise CannotSimulate(_last_words(Path(folder))) from None
+
+
+@contextmanager
+def _processes(recipe: Recipe, jobs: int, folder: str) -> Generator[ProcessPoolExecutor]:
     how = "fork" if sys.platform == "linux" else "spawn"
     pool = ProcessPoolExecutor(
-        jobs, mp_context=get_context(how), initializer=_begin, initargs=(recipe,)
+        jobs, mp_context=get_context(how), initializer=_begin, initargs=(recipe, folder)
     )
     others = set(active_children())
     try:
-        yield Crew(recipe, pool, jobs)
+        yield pool
     finally:
         for process in set(active_children()) - others:
             process.terminate()
@@ -119,15 +133,41 @@ def _in_order(futures: Iterator[Future[T]], ahead: int) -> Iterator[T]:
         yield first.result()
 
 
+# What is known of a process that a stage has ended: what it was at, and where, if the interpreter could say so.
+
+_FRAME = re.compile(r'File "(.+)", line (\d+) in (.+)')
+_AT, _WHERE = "at", "where"
+
+
+def _last_words(folder: Path) -> str:
+    for trace in sorted(folder.glob(f"*.{_WHERE}")):
+        for file, line, function in _FRAME.findall(trace.read_text(errors="replace")):
+            if is_users(file):
+                return f"{file}:{line}: {function} crashed the interpreter, so nothing is said to hold: {_TO_DO}"
+    at = ", ".join(sorted(path.read_text() for path in folder.glob(f"*.{_AT}")))
+    return (
+        "a process that ran schedules was ended, by a library that a stage calls or from outside (for want of "
+        f"memory, say), so nothing is said to hold. It ran one of these: {at or 'the first'}. Try each by "
+        f"itself; if a stage did it, {_TO_DO}"
+    )
+
+
+_TO_DO = "call it with this message by itself, or give it a double (simulate: replace)"
+
+
 # In the processes.
 
 _recipe: list[Recipe] = []
 _simulation: list[Simulation] = []
+_notes: list[Path] = []
 
 
-def _begin(recipe: Recipe) -> None:
+def _begin(recipe: Recipe, folder: str) -> None:
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for who dealt out the work
     take_over()
+    mine = Path(folder) / f"{os.getpid()}"
+    _notes[:] = [mine.with_suffix(f".{_AT}")]
+    faulthandler.enable(mine.with_suffix(f".{_WHERE}").open("w"))
     _recipe[:] = [recipe]
     _simulation.clear()
 
@@ -139,8 +179,21 @@ def _work(work: Callable[[Simulation, A], T], item: A) -> T:
 
 
 def _campaign(simulation: Simulation, seeds: Sequence[int]) -> PlanResult:
-    return simulation.campaign(seeds, stop_at_first=True)
+    return simulation.campaign(_noted(seeds), stop_at_first=True)
+
+
+def _noted(seeds: Iterable[int]) -> Iterator[int]:
+    for seed in seeds:
+        _note(f"--seed {seed}")
+        yield seed
 
 
 def _broken(simulation: Simulation, fault: str) -> Broken | None:
+    _note(f"--faults {fault}")
     return broken_by(simulation, fault)
+
+
+def _note(at: str) -> None:
+    """Leave word of what this process is at, unless it is the one who would read it."""
+    for path in _notes:
+        path.write_text(at)

@@ -309,6 +309,11 @@ def _no_thread(life: Life, *args: Any) -> None:
     _refuse("starts a thread")
 
 
+def _no_end(life: Life, *args: Any) -> None:
+    del life, args
+    _refuse("ends its process")
+
+
 class _AnyDatetime(type):
     """Every moment is an instance, also those that were made before."""
 
@@ -348,6 +353,8 @@ def _stand_ins() -> Iterator[Double]:
             yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
     # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
     yield threading.Thread, "start", _virtual("start", threading.Thread.start, _no_thread)
+    for name in ("_exit", "abort"):  # which no audit hook is told of
+        yield os, name, _virtual(name, getattr(os, name), _no_end)
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
     for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
         yield random.SystemRandom, name, _system_chance(name)
@@ -425,6 +432,8 @@ _REFUSED = {
     "os.fork": "starts a process",
     "os.posix_spawn": "starts a process",
     "os.exec": "starts a process",
+    "os.kill": "sends a signal",
+    "os.killpg": "sends a signal",
     "_thread.start_new_thread": "starts a thread",
     "_thread.start_joinable_thread": "starts a thread",
     "os.remove": "removes a file",

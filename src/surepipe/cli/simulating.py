@@ -232,6 +232,8 @@ def _campaign(
         found.missing = _missing(results)
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
         simulation.not_compared = in_any(one.not_compared for one in results)
+        for one in results:
+            simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
         simulation.written = next((one.written for one in results if one.written), "")
         found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
         struck = {kind for one in results for kind in one.faults}

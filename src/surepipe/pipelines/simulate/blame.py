@@ -76,7 +76,7 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     if violation.position:
         return found
     options = Options.of(result.script.options)
-    with quiet(subject.modules, subject.doubles):
+    with quiet(subject):
         plain = plainly(subject, Options(messages=options.messages))
         again = plainly(subject, Options(seed=1, messages=options.messages), later=True)
         veil = reference_of(subject, options.messages).veils.get(violation.end)

@@ -11,15 +11,16 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Se
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from types import FrameType, ModuleType
+from types import FrameType
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.core.claims import Atom, Fault, Faults
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.forgotten import noted
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
-from surepipe.pipelines.simulate.sandbox import Double, Refusal, Slip, running_at, sandboxed
+from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandboxed
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
@@ -117,6 +118,8 @@ class PlanResult:
     """sentences about stages that answer otherwise, or do more outside, when a message is tried again"""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """of each stage: how many messages it gives nothing for, in a run without faults"""
+    forgotten: tuple[str, ...] = ()
+    """sentences about what stages began and nobody awaited"""
     written: str = ""
     """where a stage first wrote text that was not shown, and what"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])
@@ -178,9 +181,7 @@ def _of_one_end(subject: PlanSubject, options: Options) -> Iterator[str]:
 
 
 @contextmanager
-def quiet(
-    modules: Iterable[ModuleType], doubles: Iterable[Double] = ()
-) -> Generator[list[Refusal]]:
+def quiet(subject: PlanSubject) -> Generator[list[Refusal]]:
     """While simulated pipes run: the sandbox is up, they log nothing of the faults made on purpose, and what
     stages write is not shown."""
     logger = logging.getLogger("surepipe")
@@ -189,7 +190,8 @@ def quiet(
     try:
         with (
             _interrupted_when_over(),
-            sandboxed(modules, speaking_life, doubles) as refused,
+            sandboxed(subject.modules, speaking_life, subject.doubles) as refused,
+            noted(subject.forgotten, speaking_life),
             hidden(running_at),
         ):
             yield refused
@@ -248,7 +250,7 @@ def _played(
     is_shown: bool = False,
 ) -> World:
     """``chooser_for``: asked last, because a chooser that draws is made for the options that are final."""
-    with quiet(subject.modules, subject.doubles) as refused:
+    with quiet(subject) as refused:
         try:
             options = with_enough(subject, options)
             expecting = with_expectations(subject, options.messages)

@@ -11,9 +11,10 @@ from importlib import import_module
 from types import CodeType, ModuleType
 from typing import TypeAlias, TypeVar, cast
 
-from surepipe.actors.consuming.coroutines import awaited
+from surepipe.actors.consuming.coroutines import Wait, awaited
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only
+from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
 from surepipe.pipelines.simulate.sandbox import Slip
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.pipelines.users_code import imported, place_of
@@ -162,7 +163,7 @@ class Calls:
         self._life = life
         self._world = life.world
         self._told = told
-        self._wait = SimulatedRuntime(life).coroutines().wait
+        self._coroutines = SimulatedRuntime(life).coroutines()
 
     def enter(self, name: str, call: StageCall, message: object) -> object:
         """One call: what it gives, or what it raises."""
@@ -215,7 +216,7 @@ class Calls:
         world.handling = call.about.key if call.about else "", number
         world.remembers(life)
         try:
-            result = awaited(call(message), self._wait)
+            result = awaited(call(message), self._waiting(name))
         except Crashed:
             raise
         except Slip:
@@ -234,6 +235,9 @@ class Calls:
             world.returned(number)
         life.check()
         return result
+
+    def _waiting(self, name: str) -> Wait:
+        return lambda call: self._coroutines.wait(and_what_it_leaves(call, name))
 
     def _give_up(self) -> None:
         """Nothing can be learned from this run any more: whoever began it is told why when it is over."""

@@ -347,6 +347,7 @@ class Simulation:
         names = {*self.memory, *new, *self.subject.memory.changed}
         self.memory = found.memory = tuple(sorted(names))
         self.not_compared = found.not_compared
+        found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
 
@@ -495,6 +496,7 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
+        yield from sorted(self.subject.forgotten)
         if first := self.written or written.first_written():
             yield written.told(first)
         for end, what in self.not_compared.items():

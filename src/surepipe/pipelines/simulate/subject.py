@@ -84,6 +84,8 @@ class PlanSubject:
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
     """where that comes from, for numbers of messages that were asked for before"""
+    forgotten: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
+    """sentences about what stages began in runs so far, and nobody awaited"""
     modules: tuple[ModuleType, ...] = ()
     """those of the stages"""
     doubles: tuple[Double, ...] = ()

@@ -241,6 +241,11 @@ class ActorWorld(Timeline, ABC):
         self.letters: dict[tuple[str, int, int], None] = {}
         """Dead letters that some store has."""
 
+    @property
+    @abstractmethod
+    def faults(self) -> tuple[str, ...]:
+        """The names of what may befall this run."""
+
     @abstractmethod
     def take(self, event: Event) -> None:
         """It happens to the world itself."""

@@ -1,0 +1,97 @@
+"""Coroutines and tasks that a stage begins and nobody waits for.
+
+Python only warns of them, so a run looks as if all was well. What they were to do is not done, or is done at some
+time after the message was settled, and lost when the process ends.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+import warnings
+from collections.abc import Awaitable, Callable, Generator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from surepipe.pipelines.users_code import is_users, place_of
+from surepipe.simulation.actors.lives import Life
+
+Sentences: TypeAlias = dict[str, None]
+_HOOK = "_warn_unawaited_coroutine"
+"""What Python calls of ``warnings`` for a coroutine that was never awaited."""
+
+
+@dataclass
+class _State:
+    told: Sentences = field(default_factory=dict[str, None])
+
+
+_now = _State()
+
+
+@contextmanager
+def noted(told: Sentences, speaking: Callable[[], Life | None]) -> Generator[None]:
+    """While this lasts, a sentence about each of them is put into ``told``."""
+    before, _now.told = _now.told, told
+    depth = sys.get_coroutine_origin_tracking_depth()
+    real = vars(warnings).get(_HOOK)
+
+    def unawaited(coroutine: Any) -> None:
+        _unawaited(coroutine, speaking())
+
+    sys.set_coroutine_origin_tracking_depth(max(1, depth))
+    setattr(warnings, _HOOK, unawaited)
+    try:
+        yield
+    finally:
+        setattr(warnings, _HOOK, real)
+        sys.set_coroutine_origin_tracking_depth(depth)
+        _now.told = before
+
+
+def _unawaited(coroutine: Any, life: Life | None) -> None:
+    """A crash leaves coroutines behind that the stage would have awaited, so it says nothing after a fault."""
+    place = _origin(coroutine)
+    if life is not None and life.is_alive and place and not life.world.faults:
+        _now.told[
+            f"stage {life.world.speaking} makes the coroutine {coroutine.__qualname__} at {place}, and nobody "
+            "awaits it, so nothing of it is run: await it"
+        ] = None
+
+
+def _origin(coroutine: Any) -> str:
+    """The file and line of the user's code that made it; empty where somebody else did."""
+    origin = getattr(coroutine, "cr_origin", None) or [("", 0, "")]
+    file, line, _ = origin[0]
+    return f"{os.path.basename(file)}:{line}" if file and is_users(file) else ""
+
+
+async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
+    """What a call of a stage gives; the tasks that still run then, or that fail unseen, are noted."""
+    loop = asyncio.get_running_loop()
+    loop.set_exception_handler(lambda _, told: _failed(stage, told))
+    result = await call
+    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+        coroutine = task.get_coro()
+        place = _origin(coroutine)
+        where = f" at {place}" if place else ""
+        name = getattr(coroutine, "__qualname__", "of a future")
+        _now.told[
+            f"stage {stage} begins the task {name}{where} and returns before that is over: a simulation runs it "
+            "no further, and in a run it is lost when the process ends, with the message settled: await it"
+        ] = None
+    return result
+
+
+def _failed(stage: str, told: dict[str, Any]) -> None:
+    """Called by the loop for what nobody else has heard of."""
+    error = told.get("exception")
+    if isinstance(error, Exception):
+        place = place_of(error)
+        where = f" at {place}" if place else ""
+        _now.told[
+            f"a task of stage {stage} raised {type(error).__name__}{where}, and nobody awaits it, so "
+            "its message counts as handled: await it"
+        ] = None

@@ -7,11 +7,12 @@ the ends are compared by content, where the same input always gives the same out
 from __future__ import annotations
 
 import json
+import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
@@ -270,11 +271,40 @@ def _step_of_repeat(world: World) -> int:
 
 
 def canonical(message: object) -> str:
-    """A message as text that is the same for equal messages."""
+    """A message as text that is the same for equal messages, in every process."""
     try:
-        return json.dumps(message, sort_keys=True, separators=(",", ":"), default=str)
+        return json.dumps(message, sort_keys=True, separators=(",", ":"), default=_other)
     except (TypeError, ValueError):
-        return repr(message)
+        return as_text(message)
+
+
+_ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
+
+
+def _other(value: Any) -> str:
+    is_set = type(value) in (set, frozenset)
+    return as_text(value) if is_set else _ADDRESS.sub("", str(value))
+
+
+def as_text(value: object) -> str:
+    """``repr``, and the same in every process: without addresses, and with sets in order."""
+    try:
+        return _steady(value)
+    except RecursionError:  # it contains itself
+        return _ADDRESS.sub("", repr(value))
+
+
+def _steady(value: Any) -> str:
+    kind: Any = cast("object", type(value))
+    if kind is dict:
+        return "{" + ", ".join([f"{_steady(k)}: {_steady(v)}" for k, v in value.items()]) + "}"
+    if kind is list:
+        return "[" + ", ".join(map(_steady, value)) + "]"
+    if kind is set and value:
+        return "{" + ", ".join(sorted(map(_steady, value))) + "}"
+    if kind is frozenset and value:
+        return "frozenset({" + ", ".join(sorted(map(_steady, value))) + "})"
+    return _ADDRESS.sub("", repr(value))
 
 
 def detail(facts: Mapping[str, object]) -> str:

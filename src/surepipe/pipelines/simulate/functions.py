@@ -14,6 +14,7 @@ from typing import TypeAlias, TypeVar, cast
 from surepipe.actors.consuming.coroutines import Wait, awaited
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only
+from surepipe.pipelines.simulate.ends import as_text
 from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
 from surepipe.pipelines.simulate.sandbox import Slip
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
@@ -270,5 +271,5 @@ class Calls:
 
 def short(result: object) -> str:
     """What a stage gave, as far as it is worth comparing; two that differ further on show that they do."""
-    text = repr(result)
+    text = as_text(result)
     return text if len(text) <= SHOWN else f"{text[: SHOWN - 20]} {digest_of(text.encode())}"

@@ -11,10 +11,11 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from functools import partial
 from random import Random
 from typing import TYPE_CHECKING, TypeVar, cast
 
@@ -245,7 +246,7 @@ class PlainRun(Deployment):
     def _into(self, part: Node, message: object, about: About) -> None:
         if isinstance(part, PipePart):
             codec = self._codec(part)
-            payload = codec.encode(message)
+            payload = self._taken(part.name, message, codec.encode)
             carried, before = codec.decode(payload), self._way
             self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
             about = self._identity(part.name)
@@ -351,16 +352,29 @@ class PlainRun(Deployment):
     def _kept(self, sink: AnySink, message: object, about: About) -> None:
         match sink:
             case JsonlSink():
-                message = json.loads(json.dumps(message, allow_nan=False))
+                text = self._taken(sink.name, message, partial(json.dumps, allow_nan=False))
+                message = json.loads(text)
             case CsvSink():
-                message = self._row(sink, message)
+                message = self._taken(sink.name, message, partial(self._row, sink))
             case StreamSink():
-                message = AutoCodec().decode(AutoCodec().encode(message))
+                payload = self._taken(sink.name, message, AutoCodec().encode)
+                message = AutoCodec().decode(payload)
             case _:
                 pass
         self._at_end(sink.name, canonical(message))
         if isinstance(sink, PythonSink):
             self._called(sink, sink.call, message, about)
+
+    def _taken(self, name: str, message: object, how: Callable[[object], T]) -> T:
+        """The message as a pipe or a sink takes it. Raises what is wrong with it, which is noted."""
+        passage = self._passage(name)
+        passage.came += 1
+        try:
+            return how(message)
+        except Exception as error:
+            passage.failed += 1
+            passage.error = f"it is given {short(message)}: {told_of(error)}"
+            raise
 
     def _at_end(self, end: str, text: str) -> None:
         self._pending.append((end, text))

@@ -8,10 +8,11 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from surepipe.core.claims import Atom
+from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
@@ -288,7 +289,7 @@ def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator
     allowed = plan.simulate.may_be_empty
     empty = {end for end, texts in expected.items() if not texts}
     for end in sorted(empty - {*allowed}):
-        ways = {part.name for part in plan.parts if end in behind(subject, part.name)}
+        ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
         yield f"{end} gets no message, even without faults{_why(subject, by_hand, ways)}{_advice(end)}"
     for source in plan.sources:
         ways = behind(subject, source.name)
@@ -300,18 +301,22 @@ def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator
 
 
 def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:
-    """The parts that messages went no further than."""
-    told: list[str] = []
+    told = list(ending(subject, by_hand, names))
+    return f": {'; '.join(told)}" if told else ""
+
+
+def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iterator[str]:
+    """Those of these parts that messages went no further than, and why."""
     for name, one in by_hand.passages.items():
         part = subject.plan.part(name)
-        word = (
-            f"{part.kind} {name} ({part.does})" if isinstance(part, StagePart) else f"sink {name}"
-        )
+        if isinstance(part, StagePart):
+            word = f"{part.kind} {name} ({part.does})"
+        else:
+            word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"
         if name in names and one.left_out:
-            told.append(f"{word} gives nothing for {one.left_out} of {one.came} messages")
+            yield f"{word} gives nothing for {one.left_out} of {one.came} messages"
         if name in names and one.failed:
-            told.append(f"{word} fails for {one.failed} of {one.came} messages ({one.error})")
-    return f": {'; '.join(told)}" if told else ""
+            yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"
 
 
 def _advice(name: str) -> str:

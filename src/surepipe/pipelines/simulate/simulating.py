@@ -33,6 +33,7 @@ from surepipe.pipelines.simulate.blame import changed_at, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
     PlanFailure,
     PlanResult,
+    quiet,
     repeat,
     run_one,
     run_seeds,
@@ -57,7 +58,7 @@ from surepipe.pipelines.simulate.memory import (
     told,
 )
 from surepipe.pipelines.simulate.plain import behind
-from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING
+from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING, ending, plainly
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
 from surepipe.pipelines.users_code import imported
@@ -451,6 +452,8 @@ class Simulation:
             yield "A stage's defect."
         elif example.violation.property == "user":
             yield "A defect of the stages, or of the check: surepipe did what it promises."
+        elif fails := self._fails_without_faults(example):
+            yield from (f"A stage's defect: even without faults {text}." for text in fails)
         elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
             yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
 
@@ -468,6 +471,18 @@ class Simulation:
                 )
             else:
                 yield f"Mend {name}."
+
+    def _fails_without_faults(self, example: Counterexample) -> tuple[str, ...]:
+        """What fails when the functions are called one after the other: an answer that no sink can write, say."""
+        options = Options(messages=Options.of(example.result.script.options).messages)
+        sinks = [sink.name for sink in self.subject.plan.sinks]
+        pipes = [pipe.name for pipe in self.subject.plan.pipes]
+        if self.subject.needs_all:
+            return ()
+        with quiet(self.subject):
+            plain = plainly(self.subject, options)
+        self.subject.memory.reset()
+        return tuple(ending(self.subject, plain, (*pipes, *sinks)))
 
     def _remembering(self, stage: str) -> Iterator[str]:
         """Why a stage may have answered in two ways: the globals that it keeps."""

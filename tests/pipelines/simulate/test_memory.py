@@ -649,3 +649,52 @@ def test_a_check_that_raises_is_shown_with_its_line(folder: Path) -> None:
     with pytest.raises(SimulationFailed) as found:
         simulation_of(file, faults="none").run(range(1))
     assert f"it raised KeyError: 'nowhere' at {MODULE}.py:5" in " ".join(str(found.value).split())
+
+
+KEPT_IN_FUNCTIONS = {
+    "price.count": """
+def price(order):
+    price.count = getattr(price, "count", 0) + 1
+    return {**order, "number": price.count}
+""",
+    "price.total": """
+def made():
+    total = 0
+    def price(order):
+        nonlocal total
+        total += 1
+        return {**order, "number": total}
+    return price
+price = made()
+""",
+    "price.seen": """
+def price(order, seen=[]):
+    seen.append(1)
+    return {**order, "number": len(seen)}
+""",
+}
+
+
+@pytest.mark.parametrize("kept", KEPT_IN_FUNCTIONS)
+def test_what_a_function_keeps_is_named(folder: Path, kept: str) -> None:
+    """An attribute, a variable around it, a default (simulation X-25)."""
+    simulation = simulation_of(_stages(folder, KEPT_IN_FUNCTIONS[kept]))
+    simulation.campaign(range(4))
+    assert simulation.memory == (f"{MODULE}.{kept}",)
+    (note,) = (one for one in simulation.notes() if "between calls" in one)
+    assert f"{MODULE}.{kept} ({MODULE}.py:" in note
+
+
+def test_an_attribute_of_a_function_belongs_to_one_process() -> None:
+    """As what is kept in a class does (simulation X-25)."""
+    module = ModuleType("stages")
+    exec("def price(order): return order", vars(module))
+    memory = ProcessMemory([module])
+    memory.enter("first")
+    module.price.count = 1
+    memory.enter("second")
+    assert not vars(module.price)
+    memory.enter("first")
+    assert module.price.count == 1
+    memory.reset()
+    assert (vars(module.price), memory.changed) == ({}, ("stages.price.count",))

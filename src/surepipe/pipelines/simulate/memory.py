@@ -115,6 +115,8 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
                 continue
             if isinstance(value, type) and value.__module__ == module.__name__:
                 found |= _of_class(f"{module.__name__}.{name}", value)
+            elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
+                found |= _of_function(f"{module.__name__}.{name}", value)
             elif (text := _content(value)) is not None:
                 found[f"{module.__name__}.{name}"] = text
     return found
@@ -151,6 +153,21 @@ def _of_class(name: str, owner: type) -> Memory:
     """A list in a class is as global as one beside it."""
     fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
     texts = {key: _content(value) for key, value in fields.items()}
+    return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
+
+
+def _of_function(name: str, function: FunctionType) -> Memory:
+    """Its attributes, the variables of the function around it, and its defaults, which are made once."""
+    code = function.__code__
+    kept = {key: value for key, value in vars(function).items() if not key.startswith("__")}
+    for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
+        with suppress(ValueError):  # it has no value yet
+            kept[variable] = cell.cell_contents
+    given = function.__defaults__ or ()
+    named = code.co_varnames[: code.co_argcount]
+    kept |= zip(named[len(named) - len(given) :], given, strict=True)
+    kept |= function.__kwdefaults__ or {}
+    texts = {key: _content(value) for key, value in kept.items()}
     return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
 
 
@@ -198,7 +215,7 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 # tables, stay the same for all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
 
 
-Owner: TypeAlias = ModuleType | type
+Owner: TypeAlias = ModuleType | type | FunctionType
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
@@ -272,8 +289,10 @@ class ProcessMemory:
         for module in self._modules:
             yield module
             for value in list(vars(module).values()):
-                is_own = isinstance(value, type) and value.__module__ == module.__name__
-                if is_own and not issubclass(value, Enum):
+                if not isinstance(value, type | FunctionType):
+                    continue
+                is_enum = isinstance(value, type) and issubclass(value, Enum)
+                if value.__module__ == module.__name__ and not is_enum:
                     yield value
 
     def _empty_caches(self) -> None:

@@ -115,6 +115,11 @@ def test_faults_are_chosen_by_the_words_of_expect_by_kind_and_by_id() -> None:
         chosen(["gravity"])
     with pytest.raises(ConfigurationError, match="did you mean 'process-crash'"):
         chosen(["proces-crash"])
+    both = (
+        r"'crash' is no fault: did you mean 'process-crash' or 'store-crash'\? Known are network, "
+    )
+    with pytest.raises(ConfigurationError, match=both):
+        chosen(["crash"])
 
 
 def test_options_of_a_seed_do_not_depend_on_others() -> None:

@@ -385,9 +385,12 @@ def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
         fitting = [k for k in CATALOGUE if word in (k.id, k.kind) or names.intersection(k.names)]
         if not fitting:
             kinds = [kind.kind for kind in CATALOGUE if kind.kind not in FAULTS_OF]
-            close = difflib.get_close_matches(word, [*FAULTS_OF, *kinds], n=1)
-            hint = f"did you mean {close[0]!r}?" if close else f"known are {', '.join(WORDS)}"
-            raise ConfigurationError(f"{word!r} is no fault: {hint}")
+            parts = [known for known in WORDS if word and word in known.split("-")]
+            close = parts or difflib.get_close_matches(word, [*FAULTS_OF, *kinds], n=1)
+            meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+            raise ConfigurationError(
+                f"{word!r} is no fault: {meant}{'K' if meant else 'k'}nown are {', '.join(WORDS)}"
+            )
         found |= {kind.id: kind for kind in fitting}
     return tuple(found.values())
 

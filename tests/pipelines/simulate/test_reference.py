@@ -333,7 +333,7 @@ def chosen(order: Order) -> Order | None:
 
 def drawn(order: Order, context: Context) -> Order:
     """By chance that follows from the identity."""
-    return {**order, "n": context.random.getrandbits(1)}
+    return {**order, "bit": context.random.getrandbits(1)}
 
 
 def named(order: Order, context: Context) -> Mapping[str, object]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import os
 import sysconfig
 import traceback
@@ -9,6 +10,7 @@ from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import cast
 
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.problems import nearest
@@ -83,6 +85,16 @@ def _last_place(error: BaseException) -> tuple[str, int]:
         if is_users(frame.f_code.co_filename):
             found = frame.f_code.co_filename, line
     return found
+
+
+def place_of_function(function: Callable[..., object]) -> str:
+    """The file and line at which it is written; empty for what has no code of its own."""
+    body: object = inspect.unwrap(function)
+    if not inspect.isroutine(body):
+        owner: type = body if inspect.isclass(body) else type(body)
+        body = vars(owner).get("__call__", body)  # what a call of its instance runs
+    code = getattr(inspect.unwrap(cast("Callable[..., object]", body)), "__code__", None)
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 
 def is_users(file: str) -> bool:

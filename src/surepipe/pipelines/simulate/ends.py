@@ -18,8 +18,7 @@ from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
-from surepipe.pipelines.simulate.functions import place_of_function
-from surepipe.pipelines.users_code import place_of
+from surepipe.pipelines.users_code import place_of, place_of_function
 from surepipe.simulation.outside import Outside
 from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail

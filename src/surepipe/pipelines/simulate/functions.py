@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import os
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
@@ -79,16 +78,6 @@ def built(life: Life, path: str, found: Function) -> Function:
 def module_of(function: object) -> ModuleType | None:
     """Where a function was written."""
     return sys.modules.get(getattr(function, "__module__", "") or "")
-
-
-def place_of_function(function: Function) -> str:
-    """The file and line at which it is written; empty for what has no code of its own."""
-    body: object = inspect.unwrap(function)
-    if not inspect.isroutine(body):
-        owner: type = body if inspect.isclass(body) else type(body)
-        body = vars(owner).get("__call__", body)  # what a call of its instance runs
-    code = getattr(inspect.unwrap(cast("Function", body)), "__code__", None)
-    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
 
 
 def globals_in(function: Function) -> Iterator[str]:

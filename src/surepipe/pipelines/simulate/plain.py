@@ -41,11 +41,11 @@ from surepipe.pipelines.simulate.functions import (
     Calls,
     VirtualClock,
     built,
-    place_of_function,
     short,
     with_all_it_gives,
 )
 from surepipe.pipelines.stages import About, Context, StageCall
+from surepipe.pipelines.users_code import place_of_function
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life

@@ -47,7 +47,6 @@ from surepipe.pipelines.simulate.functions import (
     globals_in,
     keeper_of,
     module_of,
-    place_of_function,
 )
 from surepipe.pipelines.simulate.memory import (
     ProcessMemory,
@@ -61,7 +60,7 @@ from surepipe.pipelines.simulate.plain import behind
 from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING, ending, plainly
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
-from surepipe.pipelines.users_code import imported
+from surepipe.pipelines.users_code import imported, place_of_function
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script

@@ -114,6 +114,8 @@ class Settings:
     alarm_us: int = 0
     """How old a hole may get before people are told of it; 0: nobody is."""
     retries: int | None = None
+    allowed: Mapping[str, int] = field(default_factory=dict[str, int])
+    """The same of single stages, each of which counts for itself; 0: as often as it likes."""
     patterns: Mapping[str, str] = field(default_factory=dict[str, str])
     journaled: bool = False
     journals: tuple[str, ...] = ()
@@ -148,6 +150,7 @@ class Settings:
             patience=pair(facts.get("patience")),
             alarm_us=number(facts.get("alarm_us")) or 0,
             retries=number(facts.get("retries")),
+            allowed=integers(facts.get("allowed")),
             patterns={pipe: kind for pipe, kind in patterns if isinstance(kind, str)},
             journaled=facts.get("journaled") is True,
             journals=words(facts.get("journals")),

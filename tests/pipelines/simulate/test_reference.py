@@ -373,6 +373,12 @@ sinks:
   out: {from: work, kind: jsonl, path: out.jsonl}
   all: {from: both, kind: csv, path: all.csv}
 """
+TRIED_APART = """\
+stages:
+  first: {from: intake, call: "CALL at_second_try", retries: 2, dead_letter: main/dead}
+  work: {from: first, call: "CALL not_three", retries: 5, dead_letter: main/dead}
+sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}
+"""
 BATCHES = """\
 stages:
   some: {from: intake, batch: {max: 4}}
@@ -397,6 +403,7 @@ sinks:
         _stage("call", "at_second_try", ", retries: 3, dead_letter: main/dead"),
         _stage("flat-map", "split"),
         BRANCHES,
+        TRIED_APART,
         BATCHES,
         SECOND_HOP,
         "sinks: {out: {from: intake, kind: csv, path: out.csv}}\n",

@@ -333,9 +333,10 @@ class PoisonIsolation(Property):
 
     def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
-        self._failures: defaultdict[str, dict[int, tuple[int, int]]] = defaultdict(dict)
-        self._in_life: defaultdict[tuple[str, int, int], int] = defaultdict(int)
-        """Of a message: how often it failed in one incarnation. Two of them may be at it at once."""
+        self._failures: defaultdict[str, dict[tuple[int, str], tuple[int, int]]] = defaultdict(dict)
+        """By message, and the stage that failed: each counts for itself."""
+        self._in_life: defaultdict[tuple[str, int, str, int], int] = defaultdict(int)
+        """The same in one incarnation. Two of them may be at it at once."""
         self._doubts: defaultdict[str, int] = defaultdict(int)
         """How often a receiver took again what it had in work when its store was away."""
 
@@ -348,22 +349,23 @@ class PoisonIsolation(Property):
             self._doubts[self.books.of(row.pipe).key] += 1
 
     def _raised(self, row: Row) -> None:
-        retries = self.books.settings.retries
-        book = self.books.book
+        book, stage = self.books.book, str(facts_of(row).get("stage", ""))
+        retries = self._allowed(stage)
         for _, position, _ in self.books.parts:
             if not position:
                 continue
-            known, since = self._failures[book.key].get(position, (0, self.books.crashes))
-            self._failures[book.key][position] = (known + 1, since)
+            known, since = self._failures[book.key].get((position, stage), (0, self.books.crashes))
+            self._failures[book.key][position, stage] = (known + 1, since)
             lives = 1 + self.books.crashes - since
-            life = (book.key, position, row.incarnation)
+            life = (book.key, position, stage, row.incarnation)
             self._in_life[life] += 1
             if retries is None:
                 continue
             counted, doubts = self._in_life[life], self._doubts[book.key]
             if counted > retries + doubts and known + 1 > retries * lives + doubts:
+                whose = f" by {stage}" if stage else ""
                 self.fail(
-                    f"Message #{position} was tried {times(known + 1)}; {retries} attempts are allowed.",
+                    f"Message #{position} was tried {times(known + 1)}{whose}; {retries} attempts are allowed.",
                     row,
                     position=position,
                 )
@@ -386,16 +388,22 @@ class PoisonIsolation(Property):
 
     def end(self) -> None:
         """Whoever failed that often must be a dead letter by now, or have come out."""
-        end, retries = self.books.end, self.books.settings.retries
-        if end is None or not end.quiescent or retries is None:
+        end = self.books.end
+        if end is None or not end.quiescent:
             return
         for key, failures in self._failures.items():
-            self._look_for_undead(self.books.pipes[key], failures, retries)
+            self._look_for_undead(self.books.pipes[key], failures)
+
+    def _allowed(self, stage: str) -> int | None:
+        """How often a message may fail there; None for always."""
+        settings = self.books.settings
+        return settings.allowed.get(stage, settings.retries) or None
 
     def _look_for_undead(
-        self, book: PipeHistory, failures: Mapping[int, tuple[int, int]], retries: int
+        self, book: PipeHistory, failures: Mapping[tuple[int, str], tuple[int, int]]
     ) -> None:
-        for position, (count, _) in failures.items():
-            if count >= retries and position not in book.settled:
+        for (position, stage), (count, _) in failures.items():
+            retries = self._allowed(stage)
+            if retries is not None and count >= retries and position not in book.settled:
                 text = f"Message #{position} failed {times(count)} and became no dead letter."
                 self.fail(text, book=book, position=position)

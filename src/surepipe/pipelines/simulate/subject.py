@@ -183,7 +183,7 @@ class PlanSubject:
 
     def facts(self) -> Mapping[str, object]:
         """Facts for the judge: the claims of single pipes, their journals and lanes, the streams that keep
-        positions first, and how often a delivery calls a stage."""
+        positions first, how often a message may fail in each stage, and how often a delivery calls one."""
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
         before = [
@@ -195,6 +195,13 @@ class PlanSubject:
         facts |= {"before": before} if before else {}
         lanes = [f"{name}/{pipe.name}" for pipe in pipes if (pipe.lanes or 1) > 1]
         facts |= {"lanes": lanes} if lanes else {}
+        allowed = {
+            part.name: (part.retries or 0) if pipe.book is None else pipe.book.retries
+            for pipe in pipes
+            for part in self.plan.reach(pipe.name)
+            if isinstance(part, Trying)
+        }
+        facts |= {"allowed": allowed} if any(allowed.values()) else {}
         several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
         return facts | ({"entered": several} if several else {})
 

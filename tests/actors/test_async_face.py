@@ -197,6 +197,44 @@ def test_a_step_of_a_loop_that_is_cancelled_takes_no_message_with_it() -> None:
     run(body)
 
 
+def test_a_loop_that_was_cancelled_while_it_waited_leaves_the_pipe_to_the_next() -> None:
+    """Another loop, the same one's next step, and a handler, each after a loop that had nothing to take."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            seen: list[object] = []
+
+            async def take() -> None:
+                async for message in pipe:
+                    seen.append(message)
+                    await asyncio.sleep(0)
+
+            async def cancelled() -> None:
+                with pytest.raises(TimeoutError):
+                    async with asyncio.timeout(0.01):
+                        await take()
+
+            await cancelled()
+            await cancelled()
+            kept = pipe.__aiter__()
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0.01):
+                    await anext(kept)
+            await pipe.send("a")
+            async for message in pipe:
+                seen.append(message)
+                break
+            assert await anext(kept) == "a"  # which the loop that was left had not settled
+            del kept
+            await cancelled()
+            pipe.receive(seen.append)
+            await pipe.send("b")
+            await pipe.flush()
+            assert seen == ["a", "a", "b"]
+
+    run(body)
+
+
 def test_two_tasks_may_not_ask_one_loop_and_no_two_loops_ask_one_pipe() -> None:
     """Either would take the other's order away."""
 

@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,9 +20,11 @@ from surepipe import (
     PayloadTooLarge,
     Pipe,
     PipeFull,
+    SqliteStore,
 )
 from surepipe.actors import StepRuntime, ThreadRuntime, Undecodable
 from surepipe.actors.codecs import AutoCodec
+from surepipe.actors.ends.assembly import BoundaryText
 from surepipe.actors.runtime import Runtime
 from surepipe.core.effects import Letter, NoticeKind
 from surepipe.pipes.catalogue import LayerText
@@ -456,6 +460,36 @@ def test_handed_over_has_a_bound_too(steps: StepRuntime) -> None:
     assert seen == list(range(20))
 
 
+def test_a_loop_that_never_began_is_in_nobodys_way(steps: StepRuntime) -> None:
+    """It was made and dropped, as in a program that thinks better of it."""
+    with Pipe("p", runtime=steps) as pipe:
+        iter(pipe)
+        pipe.send_many(["a", "b"])
+        pipe.finish()
+        first, second = iter(pipe), iter(pipe)
+        assert list(first) == ["a", "b"]
+        assert list(second) == []
+
+
+def test_what_a_codec_can_not_read_in_a_loop_is_tried_again_and_becomes_a_letter(
+    steps: StepRuntime,
+) -> None:
+    """Whatever it raises: with a handler the same message is one that failed, too."""
+
+    class Bad(AutoCodec):
+        def decode(self, payload: bytes) -> object:
+            if b"b" in payload:
+                raise ValueError("not this one")
+            return super().decode(payload)
+
+    letters = DeadLetters()
+    with Pipe("p", codec=Bad(), runtime=steps, dead_letter=letters, retries=2) as pipe:
+        pipe.send_many(["a", "b", "c"])
+        pipe.finish()
+        assert list(pipe) == ["a", "c"]
+    assert [(letter.seq, letter.attempts) for letter in letters.list()] == [(2, 2)]
+
+
 @pytest.mark.parametrize("way", ["plain", "coroutine", "batch", "loop"])
 def test_handed_over_and_failed_is_told_and_takes_no_other_message_along(
     way: str, steps: StepRuntime
@@ -493,6 +527,60 @@ def test_handed_over_and_failed_is_told_and_takes_no_other_message_along(
     (notice,) = notices.notices
     assert (notice.kind, notice.ranges) == (NoticeKind.POISON, ((2, 2),))
     assert "not tried again: it is lost" in notice.detail
+
+
+class Opening(logging.Handler):
+    """Lets the handler go on as soon as the pipe has told of its losses."""
+
+    def __init__(self, gate: Gate) -> None:
+        super().__init__()
+        self.gate = gate
+        self.told: list[str] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.told.append(record.getMessage())
+        self.gate.opened.set()
+
+
+@pytest.mark.parametrize("boundary", ["handed", "before"])
+def test_what_was_settled_and_is_not_handled_at_the_end_is_told(
+    boundary: BoundaryText, tmp_path: Path
+) -> None:
+    """The block is left by an error while the handler has the first of three messages (pipes K-3)."""
+    gate = Gate("a")
+    opening, logger = Opening(gate), logging.getLogger("surepipe")
+    logger.addHandler(opening)
+    try:
+        with SqliteStore(tmp_path / "state.db") as store:
+            pipe = Pipe(
+                "p",
+                boundary=boundary,
+                runtime=ThreadRuntime(),
+                state=store if boundary == "before" else None,
+            )
+            pipe.receive(gate)
+            pipe.send_many(["a", "b", "c"])
+            gate.await_reached()
+            pipe.flush(PATIENCE_S)
+            pipe.abort()
+    finally:
+        logger.removeHandler(opening)
+    assert gate.seen == ["a"]
+    assert opening.told == [
+        f"pipe p: 2 messages are lost that no handler has had: with boundary {boundary} they were settled before"
+    ]
+
+
+def test_what_is_not_settled_at_the_end_is_not_lost_that_way(
+    steps: StepRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Nobody has handled it, and nobody has said so; that it is given up is told."""
+    pipe = Pipe("p", runtime=steps)
+    pipe.send_many(["a", "b"])
+    steps.advance(1)
+    pipe.abort()
+    (told,) = caplog.messages
+    assert "2 messages that are not confirmed" in told
 
 
 @pytest.mark.parametrize("option", [{"dead_letter": DeadLetters()}, {"retries": 3}])

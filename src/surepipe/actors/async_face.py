@@ -168,11 +168,12 @@ _END = object()
 
 
 class TaskIterator:
-    """A loop over messages whose steps wait in tasks. A step that is cancelled takes no message with it."""
+    """A loop over messages whose steps wait in tasks. A step that is cancelled takes no message with it, and ends
+    the loop: another one, or a handler, may take its place, and so may its own next step."""
 
     def __init__(self, begin: Callable[[], Iterator[object]]) -> None:
         self._begin = begin
-        self._messages = begin()
+        self._messages: Iterator[object] | None = begin()
         self._is_asked = False
 
     def __aiter__(self) -> AsyncIterator[object]:
@@ -183,12 +184,12 @@ class TaskIterator:
             raise MisuseError(
                 "two tasks ask one loop for its next message: give each message on to them instead"
             )
+        messages = self._messages = self._messages or self._begin()
         self._is_asked = True
         try:
-            message = await in_task(lambda: next(self._messages, _END))
+            message = await in_task(lambda: next(messages, _END))
         except BaseException:
-            del self._messages  # what it had goes back
-            self._messages = self._begin()
+            self._messages = None
             raise
         finally:
             self._is_asked = False

@@ -118,6 +118,7 @@ class Work:
             "producer",
             "reported",
             "seqs",
+            "settled_first",
             "ticket",
         ),
         *("traced", "tried", "trouble"),
@@ -143,6 +144,8 @@ class Work:
         """So many messages a batch handler has now."""
         self.may_repeat = True
         """False where a message that fails is not tried again."""
+        self.settled_first = False
+        """Its messages were settled before they were handed out."""
         self.tried: tuple[int, CommitPosition] | None = None
         """The commit of the transaction that is under way, and up to which message that one goes."""
         self.trouble: object = None
@@ -155,6 +158,12 @@ class Work:
         """What came of the message after ``done`` is not known yet."""
         self.has_left = False
         """Its consumer does not wait for that."""
+
+    @property
+    def lost_with_it(self) -> int:
+        """So many messages nobody handles, nor brings again, when it ends now, besides those in hand."""
+        through = self.last if self.settled_first else self.reported
+        return max(0, through - self.done)
 
     def seq_at(self, place: int) -> int:
         """The number of a message of this delivery."""
@@ -392,6 +401,8 @@ class WorkQueue:
         self.async_thread: int | None = None
         """The thread of the loop that an async face was made on: to block that is to wait for its tasks."""
         self.failure: SurepipeError | None = None
+        self.lost = 0
+        """So many messages ended with their works although they were settled, and nobody has said so yet."""
         self._lock = threading.Lock()
         self._works: deque[Work] = deque()
         self._bell: Bell | None = None
@@ -504,9 +515,11 @@ class WorkQueue:
 
     def _cancel_all(self) -> None:
         for work in self._works:
+            self.lost += work.lost_with_it
             work.cancel()
         self._works.clear()
-        if self.current is not None:
+        if self.current is not None and not self.current.cancelled:
+            self.lost += max(0, self.current.lost_with_it - max(1, self.current.in_hand))
             self.current.cancel()
 
     def _tell(self) -> None:
@@ -615,13 +628,13 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
 
 
 def _messages(work: Work, codec: Codec) -> Iterator[object]:
-    failure: Undecodable | None = None
+    failure: Exception | None = None
     while failure is None or work.pass_over(failure):
         try:
             for seq, payload in enumerate(work.left, work.done + 1):
                 yield codec.decode(payload)
                 work.done = seq
-        except Undecodable as error:
+        except Exception as error:  # noqa: BLE001 - of a codec: what the body of the loop raises does not come here
             failure = error
         else:
             return

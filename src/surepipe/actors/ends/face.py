@@ -327,7 +327,6 @@ class ReceivingFace(Named):
         everything was settled. One loop at a time, and none beside a handler: MisuseError.
         """
         self._check_loop()
-        self._is_iterated = True
         return self._iterate()
 
     def _check_loop(self) -> None:
@@ -344,6 +343,8 @@ class ReceivingFace(Named):
         return True
 
     def _iterate(self) -> Iterator[object]:
+        self._check_loop()  # from here on, so that one that is dropped before its first step is in nobody's way
+        self._is_iterated = True
         try:
             yield from pull(self.receiver.works, self._codec)
         finally:

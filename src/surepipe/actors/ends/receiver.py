@@ -323,6 +323,7 @@ class ReceiverEnd(NodeEnd):
     def died(self, host: Host[Any], error: BaseException) -> None:
         """From the node: its actor has died."""
         self.works.begin()  # what its consumer still does can't be committed any more
+        self._tell_lost()
         super().died(host, error)
 
     # Over a stream, and with effects in a transaction.
@@ -522,6 +523,7 @@ class ReceiverEnd(NodeEnd):
         self.works.cancel()
         for consumer in self._consumers:
             consumer.stop()
+        self._tell_lost()
         end = self.runtime.now() + round(timeout * 1_000_000)
         busy = [
             consumer
@@ -529,6 +531,15 @@ class ReceiverEnd(NodeEnd):
             if not consumer.join(max(0, end - self.runtime.now()) / 1_000_000)
         ]
         return not busy
+
+    def _tell_lost(self) -> None:
+        """Say how many messages count as handled, and never will be: nobody brings them again."""
+        lost, self.works.lost = self.works.lost, 0
+        if lost:
+            logger.warning(
+                "pipe %s: %d messages are lost that no handler has had: with boundary %s they were settled before",
+                *(self.name, lost, self._boundary.boundary),
+            )
 
     def stop(self, timeout: float) -> bool:
         """Finish the message that is being handled, confirm what is settled, and end.

@@ -137,7 +137,7 @@ class ReceiverHost(Host[ReceivingMachine]):
         self._progress = progress
         self._build = build
         self._frames_taken = taken
-        self._handed = False
+        self._handed = self._settles_first = False
         self._to_look_at: deque[Work] = deque()
         self.in_doubt: list[Work] = []
         """Works of which nobody knows whether they are committed. Nothing else is, until that is known."""
@@ -162,7 +162,7 @@ class ReceiverHost(Host[ReceivingMachine]):
 
         def note(effect: Deliver) -> None:
             self._tell_beginning()
-            trace.delivered(effect, settled=self.machine.boundary.boundary is Boundary.BEFORE)
+            trace.delivered(effect, settled=self._settles_first)
 
         self.perform_by_type[Deliver] = after(note, self._deliver)
 
@@ -216,7 +216,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._trace.settled(work, through)
 
     def _note_settled(self, work: Work) -> None:
-        if self._trace is not None and self.machine.boundary.boundary is not Boundary.BEFORE:
+        if self._trace is not None and not self._settles_first:
             self._trace.settled(work, work.last if self._handed else work.done)
 
     def build(self) -> bool:
@@ -233,6 +233,7 @@ class ReceiverHost(Host[ReceivingMachine]):
         self.is_built = True
         self.has_boxes = not self.machine.confirms
         self._handed = self.machine.boundary.boundary is Boundary.HANDED
+        self._settles_first = self.machine.boundary.boundary is Boundary.BEFORE
         self.place = place_of(self.machine)
         self._tell_beginning()
         self._works.begin()
@@ -261,9 +262,13 @@ class ReceiverHost(Host[ReceivingMachine]):
         is_all = (
             self._watcher is None or self.place is None or self._watcher.looked(self, self.place)
         )
-        has_more = self._last_frames != 0 and len(self.around.frames) > 0
-        if self.ending and is_all and self.machine.idle and not has_more:
+        if self.ending and is_all and self.machine.idle and not self._has_more:
             self._works.end(self._works.failure)
+
+    @property
+    def _has_more(self) -> bool:
+        """Frames wait that are to be taken."""
+        return self._last_frames != 0 and len(self.around.frames) > 0
 
     def take_frames(self) -> None:
         """Take frames while the machine has room. The others wait here: nobody would send them again."""
@@ -296,6 +301,7 @@ class ReceiverHost(Host[ReceivingMachine]):
     def _deliver(self, effect: Deliver) -> None:
         work = Work(effect, self)
         work.may_repeat = not self._handed
+        work.settled_first = self._settles_first
         self._handed_out_through = effect.ticket
         is_crowded = self._works.ended or len(self._works) >= HANDED_WORKS_MAX
         self._works.put(work)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Iterator
 from functools import partial
 from typing import Any, cast
 
@@ -196,3 +196,48 @@ def test_a_guarantee_prints_as_what_it_promises() -> None:
     route = FaultyRoute(LocalRoute(), loss=0.1)
     with Pipe("orders", route=route) as pipe:
         assert str(pipe.guarantee).startswith("orders: exactly-once, absolute; tolerates network, ")
+
+
+def test_send_many_of_an_iterator_says_what_was_accepted_before_it_stopped(
+    steps: StepRuntime,
+) -> None:
+    """By a bad message, by a full pipe, and by the iterator itself: whoever sends again must know."""
+
+    def until_broken(count: int) -> Iterator[int]:
+        yield from range(count)
+        raise KeyError("gone")
+
+    seen: list[object] = []
+    with Pipe("p", runtime=steps) as pipe:
+        pipe.receive(seen.append)
+        with pytest.raises(MisuseError) as bad:
+            pipe.send_many(iter([*range(5000), {1, 2}]))
+        pipe.flush()
+        text = str(bad.value)
+        assert "nothing of this piece was accepted" in text
+        assert f"; {len(seen)} messages of the pieces before it were accepted" in text
+        assert 0 < len(seen) < 5000
+        seen.clear()
+        with pytest.raises(KeyError) as broken:
+            pipe.send_many(until_broken(5000))
+        pipe.flush()
+        assert broken.value.__notes__ == [
+            f"send_many had sent {len(seen)} messages by then, which are accepted"
+        ]
+
+
+def test_a_codec_that_gives_no_bytes_is_named(steps: StepRuntime) -> None:
+    """At the message, and not by what fails on it further on."""
+
+    class Text:
+        def encode(self, message: object) -> str:
+            return str(message)
+
+        def decode(self, payload: bytes) -> object:
+            return payload
+
+    with (
+        Pipe("p", codec=cast("Any", Text()), runtime=steps) as pipe,
+        pytest.raises(MisuseError, match="gave a str for a message of type int; nothing was"),
+    ):
+        pipe.send(1)

@@ -77,13 +77,17 @@ class AsyncFace(Generic[N]):
     def _prepare(self) -> None:
         """Look at what the face is made on."""
 
+    def _elsewhere(self, name: str) -> str:
+        """Where something is to be had that only the synchronous face has."""
+        return f"it waits for nothing, so ask .sync.{name}"
+
     if not TYPE_CHECKING:  # a checker says so by itself
 
         def __getattr__(self, name: str) -> NoReturn:
             kind = type(self).__name__
             hint = ""
             if "sync" in self.__dict__ and hasattr(self.sync, name):
-                hint = f": it waits for nothing, so ask .sync.{name}"
+                hint = f": {self._elsewhere(name)}"
             raise AttributeError(f"{kind} has no {name!r}{hint}")
 
         def __iter__(self) -> NoReturn:

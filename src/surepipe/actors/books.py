@@ -653,6 +653,9 @@ class AsyncBook(AsyncFace[ServedBook]):
     def _prepare(self) -> None:
         self.sync.run_coroutines_on(self._loop, self._thread)
 
+    def _elsewhere(self, name: str) -> str:
+        return f"write await book.ask(lambda book: book.{name}(...)), as it may wait for the store"
+
     async def enqueue(
         self,
         origin: str,

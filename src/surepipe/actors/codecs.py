@@ -207,7 +207,14 @@ class GuardedCodec:
 
     def encode(self, message: object) -> bytes:
         """What the user's codec gives, told apart from a replayed letter."""
-        return guarded(self._inside.encode(message))
+        payload: object = self._inside.encode(message)
+        if not isinstance(payload, bytes):
+            kind = type(payload).__name__
+            raise MisuseError(
+                f"encode of the codec gave a {kind} for a message of type {type(message).__name__}; nothing was "
+                "accepted. Let it give bytes"
+            )
+        return guarded(payload)
 
     def decode(self, payload: bytes) -> object:
         """What the user's codec makes of its own payload."""

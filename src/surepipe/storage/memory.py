@@ -778,6 +778,8 @@ class MemoryTransaction(Transaction):
 
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""
+        if not callable(change):  # told to the caller, and not to the store when it commits
+            raise TypeError(f"also() takes a function without parameters, not {change!r}")
         self.changes.append(change)
 
     if not TYPE_CHECKING:  # a checker says so by itself

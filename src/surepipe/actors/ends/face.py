@@ -22,7 +22,7 @@ from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import NodeEnd
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.core.callables import require_several
-from surepipe.errors import MisuseError, PipeClosed
+from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed, PipeFull
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
 _UNTIL = {"accepted": Until.ACCEPTED, "confirmed": Until.CONFIRMED}
@@ -205,6 +205,15 @@ class StartingFace(Named):
             self._opened()
 
 
+def _after(sent: int, error: BaseException) -> BaseException:
+    """What stopped ``send_many`` in the middle of an iterable, saying how much was accepted by then."""
+    if not isinstance(error, MisuseError | PayloadTooLarge | PipeFull):
+        error.add_note(f"send_many had sent {sent} messages by then, which are accepted")
+        return error
+    text = str(error).replace("nothing was accepted", "nothing of this piece was accepted")
+    return type(error)(f"{text}; {sent} messages of the pieces before it were accepted")
+
+
 class SendingFace(Named):
     """Sending. Whoever derives from this sets ``sender`` and ``_put``."""
 
@@ -253,7 +262,7 @@ class SendingFace(Named):
 
         A list or tuple is encoded and checked as a whole before the first message is sent. Another iterable is
         taken piece by piece, so it may be endless; if it raises, the pieces before are sent. Raises what
-        ``send`` raises; PipeFull says how many were accepted.
+        ``send`` raises, which then says how many were accepted.
         """
         chosen = self._until(until)
         codec, intake = self._codec, self.sender.intake
@@ -262,8 +271,13 @@ class SendingFace(Named):
         require_several("send_many", messages, "send")
         sent = 0
         source = iter(messages)
-        while piece := list(islice(source, CHUNK)):
-            sent += intake.offer_many(encode_all(codec, piece), Until.TAKEN, timeout)
+        try:
+            while piece := list(islice(source, CHUNK)):
+                sent += intake.offer_many(encode_all(codec, piece), Until.TAKEN, timeout)
+        except BaseException as error:
+            if sent:
+                raise _after(sent, error) from error.__cause__
+            raise
         if sent:
             intake.offer_many((), chosen, timeout)
         return sent

@@ -207,8 +207,8 @@ class GuardedCodec:
 
     def encode(self, message: object) -> bytes:
         """What the user's codec gives, told apart from a replayed letter."""
-        payload: object = self._inside.encode(message)
-        if not isinstance(payload, bytes):
+        payload = self._inside.encode(message)
+        if not isinstance(cast("object", payload), bytes):
             kind = type(payload).__name__
             raise MisuseError(
                 f"encode of the codec gave a {kind} for a message of type {type(message).__name__}; nothing was "

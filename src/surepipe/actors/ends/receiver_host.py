@@ -197,7 +197,8 @@ class ReceiverHost(Host[ReceivingMachine]):
         """From the consumer: these were settled when they were handed over, so they are lost, and told."""
         places: Ranges = ((first, last),)
         if work.seqs:
-            places = tuple((work.seq_at(place),) * 2 for place in range(first, last + 1))
+            seqs = [work.seq_at(place) for place in range(first, last + 1)]
+            places = tuple(zip(seqs, seqs, strict=True))
         kind, text = error_text(failure)
         detail = (
             f"1 attempt, which raised {kind}: {text}. With boundary handed a message is settled before its "

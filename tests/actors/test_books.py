@@ -670,7 +670,7 @@ def test_tasks_enqueue_and_handlers_run_on_the_loop_of_the_face() -> None:
             assert (await book.ask(ServedBook.totals))["done"] == 5
             assert {loop for loop, _ in seen} == {asyncio.get_running_loop()}
         with pytest.raises(AttributeError, match=r"await book\.ask\(lambda book: book\.totals"):
-                book.totals()  # type: ignore[attr-defined]
+            book.totals()  # type: ignore[attr-defined]
         with pytest.raises(PipeClosed):
             await book.enqueue("A", b"late")
 

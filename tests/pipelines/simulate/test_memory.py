@@ -685,6 +685,17 @@ def test_what_a_function_keeps_is_named(folder: Path, kept: str) -> None:
     assert f"{MODULE}.{kept} ({MODULE}.py:" in note
 
 
+@pytest.mark.parametrize("kept", KEPT_IN_FUNCTIONS)
+def test_numbers_that_a_function_keeps_begin_anew_after_a_crash_and_in_each_run(
+    folder: Path, kept: str
+) -> None:
+    """They leaked from run to run, and so were taken for chance and not compared (simulation X-25)."""
+    with pytest.raises(SimulationFailed, match=r"P[234] ") as found:
+        simulation_of(_stages(folder, KEPT_IN_FUNCTIONS[kept])).run(range(40))
+    told = " ".join(str(found.value).split())
+    assert f"price keeps {MODULE}.{kept} ({MODULE}.py:" in told, told
+
+
 def test_an_attribute_of_a_function_belongs_to_one_process() -> None:
     """As what is kept in a class does (simulation X-25)."""
     module = ModuleType("stages")
@@ -698,3 +709,59 @@ def test_an_attribute_of_a_function_belongs_to_one_process() -> None:
     assert module.price.count == 1
     memory.reset()
     assert (vars(module.price), memory.changed) == ({}, ("stages.price.count",))
+
+
+HIDDEN = """
+from functools import cache, wraps
+def shared():
+    total, empty, last = 0, [], None
+    @cache
+    def known(order):
+        return order
+    def price(order):
+        nonlocal total, last
+        total, last = total + known(order), order
+        empty.append(order)
+        return total, empty
+    def kept():
+        return total, empty
+    return price, kept
+def counted(function):
+    calls = []
+    @wraps(function)
+    def called(*given):
+        calls.append(1)
+        return len(calls), function(*given)
+    return called
+price, kept = shared()
+@counted
+def by_default(order, seen=[]):
+    seen.append(order)
+    return list(seen)
+class Stage:
+    def __call__(self, order, *, seen=set()):
+        seen.add(order)
+        return sorted(seen)
+"""
+
+
+def test_what_functions_hold_around_them_and_by_default_belongs_to_one_process() -> None:
+    """A variable that two share, those of a decorator, of what it decorates, and of a method (simulation X-25)."""
+    module = ModuleType("stages")
+    exec(HIDDEN, vars(module))
+    memory = ProcessMemory([module])
+
+    def called(order: int) -> list[object]:
+        return [module.price(order), module.kept(), module.by_default(order), module.Stage()(order)]
+
+    fresh = repr([(1, [1]), (1, [1]), (1, [1]), [1]])
+    memory.enter("first")
+    assert repr(called(1)) == fresh
+    memory.enter("second")
+    assert repr(called(1)) == fresh
+    memory.enter("first")
+    assert repr(called(2)) == repr([(3, [1, 2]), (3, [1, 2]), (2, [1, 2]), [1, 2]])
+    memory.reset()
+    assert repr(called(1)) == fresh
+    named = "Stage.__call__.seen by_default.calls by_default.function.seen price.empty price.known price.last"
+    assert memory.changed == tuple(f"stages.{name}" for name in (*named.split(), "price.total"))

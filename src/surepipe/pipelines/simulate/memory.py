@@ -14,6 +14,7 @@ from collections import deque
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import suppress
 from copy import deepcopy
+from dataclasses import dataclass
 from enum import Enum
 from functools import cache, lru_cache
 from importlib import import_module
@@ -24,7 +25,9 @@ from logging import Logger
 from pathlib import Path
 from types import (
     BuiltinFunctionType,
+    CellType,
     FunctionType,
+    GeneratorType,
     MethodType,
     MethodWrapperType,
     ModuleType,
@@ -113,12 +116,15 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
         for name, value in list(vars(module).items()):
             if name.startswith("__"):
                 continue
-            if isinstance(value, type) and value.__module__ == module.__name__:
+            is_owner = isinstance(value, type | FunctionType)
+            if is_owner and value.__module__ == module.__name__:
                 found |= _of_class(f"{module.__name__}.{name}", value)
-            elif isinstance(value, FunctionType) and value.__module__ == module.__name__:
-                found |= _of_function(f"{module.__name__}.{name}", value)
             elif (text := _content(value)) is not None:
                 found[f"{module.__name__}.{name}"] = text
+        for hidden in _hidden_in(module):
+            for value in _held_by(hidden).values():
+                if (text := _content(value)) is not None:
+                    found[hidden.name] = text
     return found
 
 
@@ -149,26 +155,118 @@ def in_transaction(plan: Plan) -> str:
     )
 
 
-def _of_class(name: str, owner: type) -> Memory:
-    """A list in a class is as global as one beside it."""
+def _of_class(name: str, owner: type | FunctionType) -> Memory:
+    """A list in a class, or in an attribute of a function, is as global as one beside it."""
     fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
     texts = {key: _content(value) for key, value in fields.items()}
     return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
 
 
-def _of_function(name: str, function: FunctionType) -> Memory:
-    """Its attributes, the variables of the function around it, and its defaults, which are made once."""
-    code = function.__code__
-    kept = {key: value for key, value in vars(function).items() if not key.startswith("__")}
-    for variable, cell in zip(code.co_freevars, function.__closure__ or (), strict=True):
-        with suppress(ValueError):  # it has no value yet
-            kept[variable] = cell.cell_contents
-    given = function.__defaults__ or ()
-    named = code.co_varnames[: code.co_argcount]
-    kept |= zip(named[len(named) - len(given) :], given, strict=True)
-    kept |= function.__kwdefaults__ or {}
-    texts = {key: _content(value) for key, value in kept.items()}
-    return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
+@dataclass(eq=False)
+class _Variable:
+    """A variable around functions, which share it."""
+
+    name: str
+    cell: CellType
+
+    @property
+    def value(self) -> Any:
+        """Raises ValueError while it has none."""
+        return self.cell.cell_contents
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        self.cell.cell_contents = value
+
+    @value.deleter
+    def value(self) -> None:
+        del self.cell.cell_contents
+
+
+@dataclass(eq=False)
+class _Default:
+    """What a function takes where it is given nothing: made once, so a list there is kept between calls."""
+
+    name: str
+    function: Any  # type checkers take a function in a field for a method
+    place: int | str
+    """That of a positional one, or the name of another one."""
+
+    @property
+    def value(self) -> Any:
+        return self._all()[self.place]
+
+    @value.setter
+    def value(self, value: Any) -> None:
+        if isinstance(self.place, str):
+            self._all()[self.place] = value
+        else:
+            given = self.function.__defaults__ or ()
+            self.function.__defaults__ = (*given[: self.place], value, *given[self.place + 1 :])
+
+    def _all(self) -> Any:
+        is_named = isinstance(self.place, str)
+        return self.function.__kwdefaults__ if is_named else self.function.__defaults__
+
+
+_Hidden: TypeAlias = _Variable | _Default
+
+
+def _hidden_in(module: ModuleType) -> Iterator[_Hidden]:
+    """What functions of a module keep beside their attributes, those of its classes too, and those that these are
+    made around (a decorated one, say). Each once, by the first name that leads to it."""
+    seen: dict[int, None] = {}
+    pending = deque(_functions_in(module))
+    while pending:
+        name, function = pending.popleft()
+        if id(function) in seen or function.__module__ != module.__name__:
+            continue
+        seen[id(function)] = None
+        yield from _defaults_of(name, function)
+        for called, cell in zip(
+            function.__code__.co_freevars, function.__closure__ or (), strict=True
+        ):
+            variable = _Variable(f"{name}.{called}", cell)
+            if id(cell) not in seen:
+                seen[id(cell)] = None
+                yield variable
+            for value in _held_by(variable).values():
+                pending += [(variable.name, inner) for inner in _functions_of(value)]
+
+
+def _functions_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
+    for name, value in list(vars(module).items()):
+        within = {f"{module.__name__}.{name}": value}
+        if isinstance(value, type) and value.__module__ == module.__name__:
+            within |= {f"{module.__name__}.{name}.{key}": one for key, one in vars(value).items()}
+        for called, one in within.items():
+            yield from ((called, function) for function in _functions_of(one))
+
+
+def _functions_of(value: object) -> Iterator[FunctionType]:
+    """The value, or what is called by it: a method, or a function with a cache before it."""
+    while not isinstance(value, FunctionType) and (isroutine(value) or isinstance(value, property)):
+        inner = (getattr(value, name, None) for name in ("__func__", "__wrapped__", "fget"))
+        value = next((one for one in inner if one is not None), None)
+    if isinstance(value, FunctionType):
+        yield value
+
+
+def _defaults_of(name: str, function: FunctionType) -> Iterator[_Default]:
+    given, code = function.__defaults__ or (), function.__code__
+    called = code.co_varnames[: code.co_argcount][code.co_argcount - len(given) :]
+    for place, key in enumerate(called):
+        yield _Default(f"{name}.{key}", function, place)
+    yield from (_Default(f"{name}.{key}", function, key) for key in function.__kwdefaults__ or {})
+
+
+def _held_by(owner: Owner) -> Mapping[str, Any]:
+    if not isinstance(owner, _Hidden):
+        return vars(owner)
+    try:
+        return {"value": owner.value}
+    except ValueError:  # a variable that has none yet
+        return {}
 
 
 def _content(value: Any) -> str | None:
@@ -192,7 +290,9 @@ def _text(value: object, depth: int) -> str | None:
         return _joined("set", sorted([_part(one, depth) for one in data]))
     if form is _Form.LIST:
         return _joined("list", [_part(one, depth) for one in data])
-    fields: dict[str, object] = getattr(value, "__dict__", {})
+    fields: Mapping[str, object] = getattr(value, "__dict__", {})
+    if isinstance(value, GeneratorType):
+        fields = value.gi_frame.f_locals if value.gi_frame else {}
     return _joined(kind.__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
 
 
@@ -212,10 +312,11 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 # exchanged.
 #
 # Containers and objects of the modules' own classes are copied. Other objects (a client, a model), and large
-# tables, stay the same for all; ``functools.cache`` is emptied, as it keeps nothing for anybody else.
+# tables, stay the same for all, and so do generators; ``functools.cache`` is emptied, as it keeps nothing for
+# anybody else.
 
 
-Owner: TypeAlias = ModuleType | type | FunctionType
+Owner: TypeAlias = ModuleType | type | FunctionType | _Hidden
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
@@ -228,6 +329,7 @@ class ProcessMemory:
     def __init__(self, modules: Iterable[ModuleType] = ()) -> None:
         self._modules = tuple(dict.fromkeys(modules))
         self._own = frozenset(module.__name__ for module in self._modules)
+        self._hidden = tuple(one for module in self._modules for one in _hidden_in(module))
         self._imported = self._present()
         self._first = self._copied(self._imported)
         self._memory = memory_of(self._modules)
@@ -273,7 +375,7 @@ class ProcessMemory:
             elif values[owner, name] is not value:
                 setattr(owner, name, values[owner, name])
         for (owner, name), value in values.items():
-            if name not in vars(owner):
+            if name not in _held_by(owner):
                 setattr(owner, name, value)
 
     def _present(self) -> Values:
@@ -281,7 +383,7 @@ class ProcessMemory:
         return {
             (owner, name): value
             for owner in self._owners()
-            for name, value in list(vars(owner).items())
+            for name, value in list(_held_by(owner).items())
             if not name.startswith("__") and _is_data(value)
         }
 
@@ -294,12 +396,13 @@ class ProcessMemory:
                 is_enum = isinstance(value, type) and issubclass(value, Enum)
                 if value.__module__ == module.__name__ and not is_enum:
                     yield value
+        yield from self._hidden
 
     def _empty_caches(self) -> None:
         for owner in self._owners():
-            for name, value in vars(owner).items():
+            for name, value in _held_by(owner).items():
                 if isinstance(value, _CACHE) and value.cache_info().currsize:
-                    self._changed[f"{_name_of(owner)}.{name}"] = None
+                    self._changed[_name_of(owner, name)] = None
                     value.cache_clear()
 
     def _copied(self, values: Values) -> Values:
@@ -313,10 +416,12 @@ class ProcessMemory:
         return is_ours and not is_large(value)
 
 
-def _name_of(owner: Owner) -> str:
+def _name_of(owner: Owner, name: str) -> str:
+    if isinstance(owner, _Hidden):
+        return owner.name
     if isinstance(owner, ModuleType):
-        return owner.__name__
-    return f"{owner.__module__}.{owner.__name__}"
+        return f"{owner.__name__}.{name}"
+    return f"{owner.__module__}.{owner.__name__}.{name}"
 
 
 def _is_data(value: object) -> bool:

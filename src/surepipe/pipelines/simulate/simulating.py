@@ -484,15 +484,15 @@ class Simulation:
         return tuple(ending(self.subject, plain, (*pipes, *sinks)))
 
     def _remembering(self, stage: str) -> Iterator[str]:
-        """Why a stage may have answered in two ways: the globals that it keeps."""
+        """Why a stage may have answered in two ways: what it keeps in globals and functions."""
         finder = Functions(dict(self.subject.plan.simulate.replace))
         changed = {*self.memory, *self.subject.memory.changed}
         for name, path in _paths(self.subject.plan):
             if name.partition(" ")[2] != stage or path == HANDLER:
                 continue
-            kept = sorted(changed.intersection(globals_in(finder.find(path))))
+            named = {path.replace(":", "."), *globals_in(finder.find(path))}
+            kept = [_with_place(one) for one in sorted(changed) if named.intersection(_within(one))]
             if kept:
-                kept = [_with_place(one) for one in kept]
                 yield (
                     f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
@@ -652,6 +652,12 @@ def _in_words(decision: Decision) -> str:
 
 def _hint(memory: Sequence[str]) -> str:
     return f"; {told(map(_with_place, memory))}" if memory else ""
+
+
+def _within(name: str) -> Iterator[str]:
+    """The name, and those of the class or function that it is kept in: shop.price.seen is kept in shop.price."""
+    parts = name.split(".")
+    yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
 
 
 def _with_place(name: str) -> str:

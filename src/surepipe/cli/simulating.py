@@ -378,7 +378,8 @@ def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
             return (
                 f"not deterministic (seed {seed}): stage {stage} answered differently for the same message: "
                 f"{answer} / {other.partition(': ')[2]}. An answer must follow from the message alone, and not "
-                "from hash() or id(), the order of a set (sort it), or the time by a clock of its own"
+                "from hash() or id(), the order of a set (sort it), the time by a clock of its own, or what the "
+                "stage keeps"
             )
     return f"not deterministic: seed {seed} went two ways under two hash seeds"
 

@@ -765,3 +765,28 @@ def test_what_functions_hold_around_them_and_by_default_belongs_to_one_process()
     assert repr(called(1)) == fresh
     named = "Stage.__call__.seen by_default.calls by_default.function.seen price.empty price.known price.last"
     assert memory.changed == tuple(f"stages.{name}" for name in (*named.split(), "price.total"))
+
+
+NUMBERED_BY_A_GENERATOR = """
+def counted():
+    number = 0
+    while True:
+        number += 1
+        yield number
+numbers = counted()
+def price(order):
+    return {**order, "number": next(numbers)}
+"""
+
+
+@pytest.mark.parametrize("check", [None, bool], ids=["without a check", "with a check"])
+def test_what_cannot_be_set_back_between_runs_is_not_judged(
+    folder: Path, check: type | None
+) -> None:
+    """It looked like chance, and was not compared; a check sees what other runs left (simulation X-25)."""
+    file = _stages(folder, NUMBERED_BY_A_GENERATOR)
+    simulation = simulation_of(file, check=check, faults="none")
+    (said,) = simulation.campaign(range(1)).retold
+    assert "stage price answers" in said
+    assert "when the same run is repeated: it keeps something between runs" in said
+    assert simulation.memory == (f"{MODULE}.numbers",)

@@ -104,9 +104,16 @@ def _inner(value: object) -> Collection[object]:
         case _Form.PLAIN | _Form.NO_DATA:
             return ()
         case _Form.OBJECT:
-            return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+            return _fields_of(value)
         case _:
             return cast("Collection[object]", value)
+
+
+def _fields_of(value: object) -> Mapping[str, object]:
+    """Of a generator, which can't be copied, the variables that tell how far it has come."""
+    if isinstance(value, GeneratorType):
+        return value.gi_frame.f_locals if value.gi_frame else {}
+    return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
 
 
 def memory_of(modules: Iterable[ModuleType]) -> Memory:
@@ -290,10 +297,8 @@ def _text(value: object, depth: int) -> str | None:
         return _joined("set", sorted([_part(one, depth) for one in data]))
     if form is _Form.LIST:
         return _joined("list", [_part(one, depth) for one in data])
-    fields: Mapping[str, object] = getattr(value, "__dict__", {})
-    if isinstance(value, GeneratorType):
-        fields = value.gi_frame.f_locals if value.gi_frame else {}
-    return _joined(kind.__name__, [f"{k}={_part(v, depth)}" for k, v in fields.items()])
+    fields = _fields_of(value).items()
+    return _joined(kind.__name__, [f"{name}={_part(one, depth)}" for name, one in fields])
 
 
 def _part(value: object, depth: int) -> str:

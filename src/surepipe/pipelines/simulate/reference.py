@@ -129,8 +129,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         if agreed is not None:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
+    leaking: tuple[str, ...] = ()
     if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
         again = plainly(subject, otherwise, later=True)
+        leaking = tuple(_leaking(by_hand, plainly(subject, calm)))
         for end in rest:
             plain = (by_hand, again) if _is_ordered(subject, end) else (by_hand, again, back)
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
@@ -140,7 +142,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     unreached = tuple(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
-    retold = (*_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
+    retold = (*leaking, *_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
     steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
@@ -251,6 +253,23 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
                 "is tried again, as any message may be: the answer has to follow from the message alone, "
                 "not from context.attempt or from what an earlier call has left"
             )
+
+
+def _leaking(first: Plain, second: Plain) -> Iterator[str]:
+    """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
+    stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
+    for stage in stages:
+        for message, answers in first.answers.items():
+            other = second.answers.get(message, {})
+            if stage in answers and stage in other and answers[stage] != other[stage]:
+                here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
+                yield (
+                    f"stage {stage} answers {here} in a run without faults, and {there} when the same run is "
+                    "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
+                    "what a library holds), or uses chance or time that it can't replace. Answer from the message "
+                    "alone, or keep it in a class, made for each process"
+                )
+                break
 
 
 def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[str]:

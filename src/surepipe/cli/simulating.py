@@ -232,6 +232,7 @@ def _campaign(
         found.missing = _missing(results)
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
         simulation.not_compared = in_any(one.not_compared for one in results)
+        simulation.by_order = frozenset(who for one in results for who in one.by_order)
         for one in results:
             simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
         simulation.written = next((one.written for one in results if one.written), "")

@@ -112,6 +112,8 @@ class PlanResult:
     """globals of the stages' modules that runs have changed"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    by_order: frozenset[str] = frozenset()
+    """who does other things outside when the messages come in another order"""
     unreached: tuple[str, ...] = ()
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: tuple[str, ...] = ()
@@ -318,6 +320,7 @@ def run_seeds(
     found.not_compared = not_compared(subject)
     known = subject.references.get(messages)
     if known is not None:
+        found.by_order = known.by_order
         found.unreached, found.left_out = known.unreached, known.left_out
         found.retold = known.retold if has_check else (*known.retold, *known.keyless)
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}

@@ -131,10 +131,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     veils: dict[str, Veil] = {}
     leaking: tuple[str, ...] = ()
     if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
-        again = plainly(subject, otherwise, later=True)
+        later = plainly(subject, otherwise, later=True)
         leaking = tuple(_leaking(by_hand, plainly(subject, calm)))
         for end in rest:
-            plain = (by_hand, again) if _is_ordered(subject, end) else (by_hand, again, back)
+            plain = (by_hand, later) if _is_ordered(subject, end) else (by_hand, later, back)
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
             if veil is not None:
                 veils[end], expected[end] = veil, [*map(veil.over, first[end])]
@@ -143,7 +143,9 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
     retold = (*leaking, *_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
-    steady = effects_of(other.outsides).keys() & by_hand.effects.keys() & back.effects.keys()
+    again = effects_of(other.outsides).keys() & by_hand.effects.keys()
+    steady = again & back.effects.keys()
+    by_order = frozenset(by_hand.effects[what].partition(" ")[0] for what in again - steady)
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
     keyless = tuple(twice.keyless)
@@ -158,6 +160,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keyless,
         keyed,
         veils,
+        by_order,
     )
 
 

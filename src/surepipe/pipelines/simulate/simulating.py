@@ -278,6 +278,7 @@ class Simulation:
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
+    by_order: frozenset[str] = frozenset()
     """of ends that get something else in each run, even without faults: what of it"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
@@ -346,7 +347,7 @@ class Simulation:
         new = changed(before, memory_of(self.subject.modules))
         names = {*self.memory, *new, *self.subject.memory.changed}
         self.memory = found.memory = tuple(sorted(names))
-        self.not_compared = found.not_compared
+        self.not_compared, self.by_order = found.not_compared, found.by_order
         found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
@@ -539,6 +540,11 @@ class Simulation:
             if what in _UNTOLD:
                 yield f"{end}, because {_UNTOLD[what]}"
         for stage in self.subject.plan.stages:
+            for keeps in self._remembering(stage.name) if stage.name in self.by_order else ():
+                yield (
+                    f"what {stage.name} does outside differs with the order of messages, so it is not compared, "
+                    f"and stage {keeps} Or say what has to be done (simulate: check:)"
+                )
             reached = behind(self.subject, stage.name)
             sinks = [end for end in self.not_compared if end in reached]
             for keeps in self._remembering(stage.name) if sinks else ():

@@ -44,7 +44,8 @@ class Reference:
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
     otherwise then; ``keyless``: which effects are done once more then, as they have no key. ``effects``: what is
     done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
-    messages at an end differs between runs without faults, and is not compared."""
+    messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
+    things outside when the messages come in another order."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
@@ -56,6 +57,7 @@ class Reference:
     keyless: tuple[str, ...] = ()
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
+    by_order: frozenset[str] = frozenset()
 
 
 TIMER_US = 200_000

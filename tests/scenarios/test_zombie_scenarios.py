@@ -178,12 +178,12 @@ def test_journal_sender_paused_and_replaced(inside: SqliteStore) -> None:
 
 
 class JournalAway(FaultyStore):
-    """A store that gives the first question about the journal no answer, and others one."""
+    """A store that gives one question about the journal no answer, when it is told to, and others one."""
 
-    was_away = False
+    was_away = True
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
-        """No answer to the first."""
+        """No answer to the one."""
         is_question = isinstance(request, GetPosition) and not request.stream.startswith(
             "orders/stacks"
         )
@@ -198,6 +198,7 @@ def test_journal_sender_that_could_not_begin_until_it_was_replaced(inside: Sqlit
     steps, told = StepRuntime(6), Noted()
     broken = JournalAway(inside)
     older = sending(broken, steps, told)
+    broken.was_away = False  # how far the journal was confirmed is known: next is what it holds
     steps.advance(0.1)
     assert broken.was_away
     newer = sending(FaultyStore(inside), steps, Noted())
@@ -309,7 +310,7 @@ class HeldBack(MemoryStore):
         self.is_asked = threading.Event()
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
-        """No answer to the first."""
+        """No answer to the one."""
         if isinstance(request, ClaimReader) and self.held is None and request.stream == "orders":
             self.held = request
             self.is_asked.set()

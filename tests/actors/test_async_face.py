@@ -203,11 +203,11 @@ def test_a_loop_that_was_cancelled_while_it_waited_leaves_the_pipe_to_the_next()
     async def body() -> None:
         async with Pipe("orders") as pipe:
             seen: list[object] = []
+            note = seen.append
 
             async def take() -> None:
                 async for message in pipe:
-                    seen.append(message)
-                    await asyncio.sleep(0)
+                    note(message)
 
             async def cancelled() -> None:
                 with pytest.raises(TimeoutError):

@@ -64,19 +64,29 @@ sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
 """
 
 
-def simulated(
-    folder: Path, stages: str, *options: str, pipeline: str = SHOP
-) -> subprocess.CompletedProcess[str]:
-    """``surepipe simulate`` of a small shop with these stages, in a process of its own, as each test has other
-    ones: few schedules of two faults."""
+def shop(folder: Path, stages: str, pipeline: str = SHOP) -> Path:
+    """The file of a small shop in this folder, with these stages and four messages."""
     (folder / "shop.yaml").write_text(pipeline)
     (folder / "shop_stages.py").write_text(stages)
     (folder / "lines.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(4)))
-    few = ("--seeds", "4", "--jobs", "1", "--faults", "receiver-crash,route-loss")
+    return folder / "shop.yaml"
+
+
+def command(file: Path, *options: str, jobs: int = 1) -> subprocess.CompletedProcess[str]:
+    """``surepipe simulate`` of a file, in a process of its own: stages are imported by name, and each test has
+    other ones."""
     return subprocess.run(
-        [sys.executable, "-m", "surepipe", "simulate", "shop.yaml", *few, *options],
-        cwd=folder,
+        [sys.executable, "-m", "surepipe", "simulate", file.name, "--jobs", str(jobs), *options],
+        cwd=file.parent,
         capture_output=True,
         text=True,
         check=False,
     )
+
+
+def simulated(
+    folder: Path, stages: str, *options: str, pipeline: str = SHOP
+) -> subprocess.CompletedProcess[str]:
+    """The same of a small shop with these stages: few schedules of two faults."""
+    few = ("--seeds", "4", "--faults", "receiver-crash,route-loss")
+    return command(shop(folder, stages, pipeline), *few, *options)

@@ -17,42 +17,13 @@ from surepipe.cli import simulating
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.subject import explore_plan_hops
-
-PIPELINE = """\
-version: 1
-name: shop
-stores: {main: {kind: sqlite, path: shop.db}}
-sources: {lines: {kind: jsonl, path: lines.jsonl}}
-pipes:
-  intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}
-stages: {price: {from: intake, call: "shop_stages:price"}}
-sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
-"""
-
-
-def _project(folder: Path, stages: str, pipeline: str = PIPELINE) -> Path:
-    (folder / "shop.yaml").write_text(pipeline)
-    (folder / "shop_stages.py").write_text(stages)
-    rows = "".join(json.dumps({"n": number}) + "\n" for number in range(4))
-    (folder / "lines.jsonl").write_text(rows)
-    return folder / "shop.yaml"
-
-
-def _command(file: Path, *options: str, jobs: int = 1) -> subprocess.CompletedProcess[str]:
-    """In a process of its own: stages are imported by name, and each test has other ones."""
-    return subprocess.run(
-        [sys.executable, "-m", "surepipe", "simulate", file.name, "--jobs", str(jobs), *options],
-        cwd=file.parent,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+from tests.pipelines.simulate.kit import SHOP, command, shop
 
 
 def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
     """Few seeds of all faults at few messages: held or not exercised, never violated (simulation X-22, X-23)."""
-    file = _project(tmp_path, "def price(order):\n    return {**order, 'cents': 5}\n")
-    done = _command(file, "--seeds", "25", "--faults", "receiver-crash,route-loss")
+    file = shop(tmp_path, "def price(order):\n    return {**order, 'cents': 5}\n")
+    done = command(file, "--seeds", "25", "--faults", "receiver-crash,route-loss")
     assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stdout + done.stderr
     assert "in 25 schedules" in done.stdout
     assert not (tmp_path / "shop.db").exists()
@@ -85,7 +56,7 @@ def test_what_held_is_said_only_of_faults_that_struck_and_the_others_have_a_reas
     why: str,
 ) -> None:
     """X-4, X-29: the plan promises more than these schedules show."""
-    file = _project(tmp_path, "def price(order):\n    return order\n")
+    file = shop(tmp_path, "def price(order):\n    return order\n")
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
     run(["simulate", str(file), "--seeds", "20", "--jobs", "1", "--faults", faults])
@@ -102,8 +73,8 @@ def test_what_held_is_said_only_of_faults_that_struck_and_the_others_have_a_reas
 @pytest.mark.long
 def test_too_few_seeds_are_not_exercised(tmp_path: Path) -> None:
     """The marks that are missing are named (simulation X-29, XT-10)."""
-    file = _project(tmp_path, "def price(order):\n    return order\n")
-    done = _command(file, "--seeds", "2", "--faults", "claim", "--json")
+    file = shop(tmp_path, "def price(order):\n    return order\n")
+    done = command(file, "--seeds", "2", "--faults", "claim", "--json")
     told = json.loads(done.stdout)
     assert done.returncode == told["exit"] == Exit.NOT_EXERCISED
     assert told["missing"]
@@ -121,9 +92,9 @@ def test_an_exploration_that_came_to_no_end_is_not_exercised(
     code: Exit,
 ) -> None:
     """The pipe is explored with few states, and with enough (simulation X-53, XT-9)."""
-    text = PIPELINE.replace("journal: main, state: main, boundary: committed", "")
+    text = SHOP.replace("journal: main, state: main, boundary: committed", "")
     text = text.replace("layers: [reliable],", "layers: [strict-monotonic]")
-    file = _project(tmp_path, "def price(order):\n    return order\n", text)
+    file = shop(tmp_path, "def price(order):\n    return order\n", text)
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
@@ -150,19 +121,19 @@ def test_an_effect_beside_the_transaction_is_found(tmp_path: Path) -> None:
         "    times = [n for bank in run.outsides for n in bank.count('charge')]\n"
         "    return len(times) == len(set(times))\n"
     )
-    pipeline = PIPELINE.replace(":price", ":Price") + 'simulate: {check: "shop_stages:once"}\n'
-    done = _command(_project(tmp_path, stages, pipeline), "--out", "pages")
+    pipeline = SHOP.replace(":price", ":Price") + 'simulate: {check: "shop_stages:once"}\n'
+    done = command(shop(tmp_path, stages, pipeline), "--out", "pages")
     assert done.returncode == Exit.VIOLATED, done.stdout + done.stderr
     assert "check once VIOLATED" in done.stdout
     assert len(list((tmp_path / "pages").glob("*.html"))) == 1
     (script,) = (tmp_path / "pages").glob("*.json")
-    assert _command(tmp_path / "shop.yaml", "--replay", str(script)).returncode == Exit.VIOLATED
+    assert command(tmp_path / "shop.yaml", "--replay", str(script)).returncode == Exit.VIOLATED
 
 
 def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: Path) -> None:
     """Exit 2, file and line, and the ``replace`` of its function (simulation X-26, XT-4)."""
     stages = "import socket\n\ndef price(order):\n    socket.socket()\n    return order\n"
-    done = _command(_project(tmp_path, stages), "--seeds", "2")
+    done = command(shop(tmp_path, stages), "--seeds", "2")
     assert done.returncode == Exit.UNUSABLE
     assert "shop_stages.py:4: a stage opens a socket" in done.stderr
     assert "held" not in done.stdout
@@ -172,15 +143,15 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
 @pytest.mark.long
 def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
     """All of them become dead letters, which is no violation, and shows little (simulation X-4)."""
-    pipeline = PIPELINE.replace(
+    pipeline = SHOP.replace(
         'call: "shop_stages:price"', 'call: "shop_stages:price", retries: 1, dead_letter: main/dead'
     )
-    file = _project(tmp_path, "def price(order):\n    return order['price']\n", pipeline)
-    done = _command(file, "--seeds", "2", "--faults", "none", "--json")
+    file = shop(tmp_path, "def price(order):\n    return order['price']\n", pipeline)
+    done = command(file, "--seeds", "2", "--faults", "none", "--json")
     assert "most messages became dead letters" in json.loads(done.stdout)["notes"][0]
-    good = _project(tmp_path, "def price(order):\n    return order['n']\n", pipeline)
+    good = shop(tmp_path, "def price(order):\n    return order['n']\n", pipeline)
     assert (
-        json.loads(_command(good, "--seeds", "2", "--faults", "none", "--json").stdout)["notes"]
+        json.loads(command(good, "--seeds", "2", "--faults", "none", "--json").stdout)["notes"]
         == []
     )
 
@@ -190,7 +161,7 @@ def test_a_double_takes_its_place(tmp_path: Path) -> None:
     """The same with ``replace`` (simulation X-26)."""
     stages = "import socket\n\ndef price(order):\n    socket.socket()\n\ndef double(order):\n    return order\n"
     replaced = 'simulate: {replace: {"shop_stages:price": "shop_stages:double"}}\n'
-    done = _command(_project(tmp_path, stages, PIPELINE + replaced), "--seeds", "2")
+    done = command(shop(tmp_path, stages, SHOP + replaced), "--seeds", "2")
     assert done.returncode == Exit.NOT_EXERCISED, done.stderr
 
 
@@ -198,7 +169,7 @@ def test_a_double_takes_its_place(tmp_path: Path) -> None:
 def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
     """Exit 4, the stage and both answers (simulation X-25, XT-3)."""
     stages = "def price(order):\n    return {'hash': hash('bread')}\n"
-    done = _command(_project(tmp_path, stages), "--seeds", "2", "--faults", "none")
+    done = command(shop(tmp_path, stages), "--seeds", "2", "--faults", "none")
     assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
     assert "stage price answered differently for the same message" in done.stderr
 
@@ -207,7 +178,7 @@ def test_a_file_that_check_refuses_is_not_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """Committed without a state (simulation X-21, XT-6)."""
-    file = _project(tmp_path, "", PIPELINE.replace(" state: main,", ""))
+    file = shop(tmp_path, "", SHOP.replace(" state: main,", ""))
     assert run(["simulate", str(file)]) == Exit.UNUSABLE
     assert "refuse" in capsys.readouterr().err
 
@@ -227,9 +198,9 @@ def test_what_is_found_does_not_depend_on_the_number_of_processes(
 ) -> None:
     """The same document from one and from three: the first failing seed in order wins (simulation X-25)."""
     check = 'simulate: {check: "shop_stages:few"}\n' if is_broken else ""
-    file = _project(tmp_path, BREAKS, PIPELINE + check)
+    file = shop(tmp_path, BREAKS, SHOP + check)
     options = ("--seeds", "10", "--messages", "4", "--faults", "handler-failure", "--json")
-    alone, shared = (_command(file, *options, jobs=jobs) for jobs in (1, 3))
+    alone, shared = (command(file, *options, jobs=jobs) for jobs in (1, 3))
     assert alone.stdout == shared.stdout
     assert alone.returncode == shared.returncode, alone.stderr + shared.stderr
     assert (alone.returncode == Exit.VIOLATED) is is_broken
@@ -238,7 +209,7 @@ def test_what_is_found_does_not_depend_on_the_number_of_processes(
 def test_an_interrupt_ends_all_processes(tmp_path: Path) -> None:
     """Ctrl-C, which every process of the terminal gets: 130, how far it came in one line, and nobody is left
     (simulation X-22)."""
-    file = _project(tmp_path, "def price(order):\n    return order\n")
+    file = shop(tmp_path, "def price(order):\n    return order\n")
     process = subprocess.Popen(
         [
             sys.executable,

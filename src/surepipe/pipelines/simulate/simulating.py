@@ -278,8 +278,9 @@ class Simulation:
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
-    by_order: frozenset[str] = frozenset()
     """of ends that get something else in each run, even without faults: what of it"""
+    by_order: frozenset[str] = frozenset()
+    """who does other things outside when the messages come in another order"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
 

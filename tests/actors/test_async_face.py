@@ -225,7 +225,7 @@ def test_a_loop_that_was_cancelled_while_it_waited_leaves_the_pipe_to_the_next()
                 seen.append(message)
                 break
             assert await anext(kept) == "a"  # which the loop that was left had not settled
-            del kept
+            await kept.aclose()
             await cancelled()
             pipe.receive(seen.append)
             await pipe.send("b")

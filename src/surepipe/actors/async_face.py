@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Callable, Iterable, Iterator
+from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
@@ -151,7 +151,7 @@ class AsyncReceiving(AsyncFace[R]):
         self.sync.receiver.runtime.coroutines(self._loop, self._thread)  # refused in virtual time
         self.sync.receiver.works.async_thread = self._thread
 
-    def __aiter__(self) -> AsyncIterator[object]:
+    def __aiter__(self) -> TaskIterator:
         """The messages, each settled when the next is asked for.
 
         As with ``for``, a loop that is left early, also by a cancellation, leaves its last message unsettled, and
@@ -173,7 +173,8 @@ _END = object()
 
 class TaskIterator:
     """A loop over messages whose steps wait in tasks. A step that is cancelled takes no message with it, and ends
-    the loop: another one, or a handler, may take its place, and so may its own next step."""
+    the loop: another one, or a handler, may take its place, and so may its own next step. One that is left ends
+    when nothing refers to it any more, or at its ``aclose``."""
 
     def __init__(self, begin: Callable[[], Iterator[object]]) -> None:
         self._begin = begin
@@ -200,6 +201,16 @@ class TaskIterator:
         if message is _END:
             raise StopAsyncIteration
         return message
+
+    async def aclose(self) -> None:
+        """Leave the loop: its last message stays unsettled, for the next loop or a handler."""
+        if self._is_asked:
+            raise MisuseError(
+                "a task waits for this loop's next message: cancel the task, which ends the loop"
+            )
+        messages, self._messages = self._messages, None
+        if isinstance(messages, Generator):
+            messages.close()
 
 
 class AsyncHandling(AsyncReceiving[H]):

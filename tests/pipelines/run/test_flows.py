@@ -5,6 +5,7 @@ import contextlib
 import functools
 import threading
 from collections.abc import Iterator
+from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,6 +87,28 @@ def test_stages_map_filter_split_and_gather() -> None:
     batches = read_lines("out.jsonl")
     assert [n for batch in batches for n in batch] == [10, 11, 20, 21, 30, 40, 41, 50, 51]
     assert all(1 <= len(batch) <= 3 for batch in batches)
+
+
+@pytest.mark.parametrize("boundary", ["committed", "processed"])
+def test_what_a_stage_sets_in_a_context_variable_is_for_its_own_message(boundary: str) -> None:
+    """The stage behind it sees it, the next message does not."""
+    who: ContextVar[int] = ContextVar("who", default=0)
+    write_lines("in.jsonl", range(1, 5))
+    text = staged(
+        '  first: {from: intake, map: "test:mark"}\n  last: {from: first, map: "test:marked"}\n',
+        pipes=f"  intake: {{from: lines, journal: main, state: main, boundary: {boundary}}}\n",
+    )
+
+    def mark(number: int) -> list[int]:
+        before = who.get()
+        who.set(number)
+        return [number, before]
+
+    def marked(message: list[int]) -> list[int]:
+        return [*message, who.get()]
+
+    run(plan_of(text), mark=mark, marked=marked)
+    assert read_lines("out.jsonl") == [[number, 0, number] for number in range(1, 5)]
 
 
 @pytest.mark.parametrize("boundary", ["committed", "processed"])

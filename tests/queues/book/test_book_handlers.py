@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator
+from contextvars import ContextVar
 from functools import partial
 from typing import Any
 
@@ -353,3 +354,25 @@ def test_settings_have_sensible_defaults() -> None:
     """They are valid, and the small ones of these tests are too."""
     assert BookConfig().max_message == 65_531
     assert SMALL.max_message == 35
+
+
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_no_handler_sees_the_context_of_another_message(*, is_awaited: bool) -> None:
+    """Each call finds what is set around it, and what it sets itself is gone with its message."""
+    who: ContextVar[str] = ContextVar("who", default="nobody")
+    found: list[str] = []
+
+    def note(message: BookMessage, _context: Context) -> None:
+        found.append(who.get())
+        who.set(message.payload.decode())
+
+    async def note_later(message: BookMessage, context: Context) -> None:
+        note(message, context)
+
+    book = book_of(note_later if is_awaited else note)
+    for payload in (b"one", b"two"):
+        book.enqueue("A", payload)
+    while book.service().ran:
+        pass
+    assert found == ["nobody", "nobody"]
+    assert who.get() == "nobody"

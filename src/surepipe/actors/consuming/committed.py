@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager, nullcontext
+from contextvars import copy_context
 from functools import partial
 from types import TracebackType
-from typing import Protocol, TypeAlias, runtime_checkable
+from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from surepipe.actors.codecs import Codec
 from surepipe.actors.consuming.consumer import Loop, Work, decoded
@@ -34,6 +35,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 
+T = TypeVar("T")
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
 """``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
 CommittedBatchHandler: TypeAlias = Callable[[list[object], Transaction], object]
@@ -175,8 +177,15 @@ class Commits:
         if isinstance(transaction, Parted):
             return self._take_parts(work, transaction, transaction, handler, codec)
         message = codec.decode(payloads_of(work)[0])
-        self._finish(handler(message, transaction), transaction)
+        self._call(handler, message, transaction)
         return work.done + 1, None
+
+    def _call(
+        self, handler: Callable[[T, Transaction], object], message: T, transaction: Transaction
+    ) -> None:
+        """Each call has a copy of the context, which knows the transaction that is open."""
+        context = copy_context()
+        context.run(self._finish, context.run(handler, message, transaction), transaction)
 
     def _finish(self, result: object, transaction: Transaction) -> None:
         """Run what a handler gave that is to be awaited: the transaction stays open until that is done.
@@ -204,7 +213,7 @@ class Commits:
                 # A coroutine must not wait for its turn at the store on the loop that the one before it needs.
                 alone = transaction.part() if isinstance(transaction, Parted) else nullcontext()
                 with alone:
-                    self._finish(handler(messages, transaction), transaction)
+                    self._call(handler, messages, transaction)
             return work.done + len(messages), broken
 
         return lambda work: self._loop(work, take, parts=takes_apart)
@@ -225,7 +234,7 @@ class Commits:
             try:
                 message = codec.decode(payload)
                 with parted.part():
-                    self._finish(handler(message, transaction), transaction)
+                    self._call(handler, message, transaction)
             except (StoreUnavailable, Abandoned, LoopEnded):
                 raise
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it

@@ -14,6 +14,7 @@ import threading
 import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
+from contextvars import Context, copy_context
 from functools import partial
 from typing import Protocol, TypeAlias, cast
 
@@ -22,6 +23,7 @@ from surepipe.actors.consuming.coroutines import (
     SETTLED,
     LoopEnded,
     Wait,
+    apart,
     finish,
     finished,
     in_task,
@@ -237,22 +239,18 @@ TaskLoop: TypeAlias = Callable[[Work], Awaitable[None]]
 
 
 def each(handler: Handler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
-    """Give the handler one message at a time. What it gives that is to be awaited is run by ``wait``."""
+    """Give the handler one message at a time, in a context of its own. What it gives that is to be awaited is run
+    by ``wait``."""
 
     def loop(work: Work) -> None:
         decode = decoder(codec, work.left)
-        if decode is None:
-            for seq, payload in enumerate(work.left, work.done + 1):
-                result = handler(payload)
-                if result is not None and type(result) not in SETTLED:
-                    finish(result, wait)
-                work.done = seq
-        else:
-            for seq, payload in enumerate(work.left, work.done + 1):
-                result = handler(decode(payload))
-                if result is not None and type(result) not in SETTLED:
-                    finish(result, wait)
-                work.done = seq
+        for seq, payload in enumerate(work.left, work.done + 1):
+            context = copy_context()
+            message = payload if decode is None else decode(payload)
+            result = context.run(handler, message)
+            if result is not None and type(result) not in SETTLED:
+                context.run(finish, result, wait)
+            work.done = seq
 
     return loop
 
@@ -260,14 +258,17 @@ def each(handler: Handler, codec: Codec, wait: Wait = nobody_waits) -> Loop:
 def each_in_task(handler: Callable[[object], Awaitable[object]], codec: Codec) -> TaskLoop:
     """The same for a coroutine function."""
 
+    async def handle(message: object) -> None:
+        result = await handler(message)
+        if result is not None:
+            await finished(result)
+
     async def loop(work: Work) -> None:
         decode = decoder(codec, work.left) or _as_it_is
         task = asyncio.current_task()
         assert task is not None
         for seq, payload in enumerate(work.left, work.done + 1):
-            result = await handler(decode(payload))
-            if result is not None:
-                await finished(result)
+            await apart(handle(decode(payload)))
             goes_on = not task.cancelling() or await look_at_cancellation(task)
             work.done = seq
             if not goes_on:
@@ -294,7 +295,8 @@ def together(handler: BatchHandler, codec: Codec, wait: Wait = nobody_waits) -> 
             messages, broken = decoded(payloads, codec)
             if messages:
                 work.in_hand = len(messages)
-                finish(handler(messages), wait)
+                context = copy_context()
+                context.run(finish, context.run(handler, messages), wait)
                 work.done += work.in_hand
             work.in_hand = 0
             if broken is not None:
@@ -308,6 +310,9 @@ def together_in_task(
 ) -> TaskLoop:
     """The same for a coroutine function."""
 
+    async def handle(messages: list[object]) -> None:
+        await finished(handler(messages))
+
     async def loop(work: Work) -> None:
         task = asyncio.current_task()
         assert task is not None
@@ -316,7 +321,7 @@ def together_in_task(
             goes_on = True
             if messages:
                 work.in_hand = len(messages)
-                await finished(handler(messages))
+                await apart(handle(messages))
                 goes_on = not task.cancelling() or await look_at_cancellation(task)
                 work.done += work.in_hand
             work.in_hand = 0
@@ -328,6 +333,11 @@ def together_in_task(
                 await asyncio.sleep(0)
 
     return loop
+
+
+def in_context(context: Context, loop: Loop) -> Loop:
+    """The loop in copies of this context: the calls of one handler may be on many threads at once."""
+    return lambda work: context.copy().run(loop, work)
 
 
 class PatientLoop:

@@ -28,7 +28,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Gene
 from concurrent.futures import CancelledError, Future
 from enum import Enum
 from functools import partial
-from types import FunctionType, MethodType
+from types import FunctionType, MethodType, coroutine
 from typing import Any, Protocol, TypeAlias, TypeVar, cast
 
 import pykka
@@ -370,7 +370,10 @@ class LoopCoroutines:
         code = patient()
         if code is not None and asyncio._get_running_loop() is self.loop:
             # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
-            result, failure = code.wait(lambda: _begin(outcome))
+            context = (
+                contextvars.copy_context()
+            )  # that of this code: the task that waits has another
+            result, failure = code.wait(lambda: _begin(outcome, context))
             if failure is not None:
                 raise failure
             return result
@@ -504,11 +507,34 @@ async def outcome_here(function: Callable[[T], Awaitable[object]], argument: T) 
     return result, failure
 
 
-def _begin(call: Coroutine[Any, Any, Outcome]) -> asyncio.Task[Outcome]:
+def _begin(
+    call: Coroutine[Any, Any, Outcome], context: contextvars.Context | None = None
+) -> asyncio.Task[Outcome]:
     loop = asyncio.get_running_loop()
     if sys.version_info >= (3, 12):  # a call that waits for nothing is done at once
-        return asyncio.Task(call, loop=loop, eager_start=True)
-    return loop.create_task(call)
+        return asyncio.Task(call, loop=loop, eager_start=True, context=context)
+    return loop.create_task(call, context=context)
+
+
+@coroutine
+def apart(call: Coroutine[Any, Any, T]) -> Generator[Any, Any, T]:
+    """Await this in a copy of the context, and in this very task: what it sets there is seen by itself alone, as
+    if it had a task of its own, which costs more."""
+    run = contextvars.copy_context().run
+    try:
+        asked = run(call.send, None)
+        while True:
+            try:
+                answer = yield asked
+            except GeneratorExit:
+                run(call.close)
+                raise
+            except BaseException as error:  # noqa: BLE001 - raised again there
+                asked = run(call.throw, error)
+            else:
+                asked = run(call.send, answer)
+    except StopIteration as done:
+        return cast("T", done.value)
 
 
 async def look_at_cancellation(task: asyncio.Task[Any]) -> bool:
@@ -633,12 +659,19 @@ _STOP = _Stop()
 
 
 class RunningTask:
-    """An actor that a task of a loop hosts. Raises LoopEnded where the loop is closed."""
+    """An actor in a task of a loop, with a copy of this context. Raises LoopEnded where the loop is closed."""
 
-    def __init__(self, loop: asyncio.AbstractEventLoop, actor: TaskActor, name: str) -> None:
+    def __init__(
+        self,
+        loop: asyncio.AbstractEventLoop,
+        actor: TaskActor,
+        name: str,
+        context: contextvars.Context,
+    ) -> None:
         self._loop = loop
         self._actor = actor
         self._name = name
+        self._context = context
         self._inbox: deque[tuple[object, Future[object] | None]] = deque()
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
@@ -650,7 +683,8 @@ class RunningTask:
             raise _loop_ended() from None
 
     def _begin(self) -> None:
-        self._task = self._loop.create_task(self._live(), name=self._name)
+        context = self._context.copy()
+        self._task = self._loop.create_task(self._live(), name=self._name, context=context)
 
     async def _live(self) -> None:
         try:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextvars import copy_context
 from random import Random
 from typing import Any, cast
 
@@ -21,6 +22,7 @@ from surepipe.actors.consuming.consumer import (
     TaskLoop,
     Work,
     WorkQueue,
+    in_context,
 )
 from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, RunningTask, TaskActor
 from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, LaneWork
@@ -203,10 +205,10 @@ class ReceiverEnd(NodeEnd):
         return f"{self.name}/handler"
 
     def consume(self, loop: Loop) -> None:
-        """Start an actor that takes works through this loop, or one for each lane. Raises MisuseError when there
-        is one."""
+        """Start an actor that takes works through this loop, or one for each lane, in the context of this call.
+        Raises MisuseError when there is one."""
         self._require_no_consumer()
-        works = self.works
+        works, loop = self.works, in_context(copy_context(), loop)
         if isinstance(works, LaneQueue):
             bells = [Bell() for _ in range(works.lanes)]
             works.serve_lanes(bells)
@@ -226,9 +228,10 @@ class ReceiverEnd(NodeEnd):
     def consume_in_tasks(self, loop: TaskLoop, on: asyncio.AbstractEventLoop) -> None:
         """The same in tasks of this event loop."""
         self._require_no_consumer()
+        context = copy_context()
 
         def start(actor: TaskActor, suffix: str) -> RunningTask:
-            running = RunningTask(on, actor, f"{self._handler_address}{suffix}")
+            running = RunningTask(on, actor, f"{self._handler_address}{suffix}", context)
             self._tasks = [*(task for task in self._tasks if not task.join(0.0)), running]
             return running
 

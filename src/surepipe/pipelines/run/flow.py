@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 import logging
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextvars import copy_context
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
@@ -163,7 +164,7 @@ class StageFlow:
         """True when one of its functions is a coroutine function."""
         self.lends = False
         """True when one of its functions may add to the transaction that its message is in."""
-        self.entry = self._takers_of(start)
+        self.entry = _in_own_context(self._takers_of(start))
 
     @property
     def size(self) -> int:
@@ -191,7 +192,7 @@ class StageFlow:
             for message, about in messages:
                 self.entry(message, about, turn)
             for stage, following in reversed(self._batches):
-                self._give_batches(stage, following, turn)
+                copy_context().run(self._give_batches, stage, following, turn)
             assert not turn.waiting, (
                 f"{', '.join(turn.waiting)} still collects at the end of a turn"
             )
@@ -644,6 +645,15 @@ def _once_all(count: int, known: Callable[[], object]) -> Callable[[], object]:
 
 def _counted(about: About, attempt: int) -> About:
     return about if attempt == 1 else replace(about, attempt=attempt)
+
+
+def _in_own_context(step: Step) -> Step:
+    """What a stage sets in a context variable is seen behind it, and by no other message."""
+
+    def run(message: object, about: About, turn: FlowTurn) -> None:
+        copy_context().run(step, message, about, turn)
+
+    return run
 
 
 def _with_its_own(taker: Node, step: Step) -> Step:

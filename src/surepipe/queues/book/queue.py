@@ -710,10 +710,7 @@ class BookQueue:
         now = self._monotonic
         began = now()
         ends = began + (self._commit_us or 1 << 62)
-        log, session, stale_us, processor = (
-            *(self._log, self._session, self._stale_us),
-            None if self._is_limited else self._processor,
-        )
+        log, session, stale_us = self._log, self._session, self._stale_us
         token = _handling.set((*_handling.get(), id(self._log)))
         attempts, slot, left = request.attempts, request.slot, request.left_us
         listening = self._log.ledger.listening
@@ -738,10 +735,11 @@ class BookQueue:
                 )
                 context = Context(self, work)
                 try:
-                    if processor is not None:
-                        outcome = self._outcome(processor(message, context))
+                    run = copy_context().run  # what a handler sets there is gone with its message
+                    if self._is_limited:
+                        outcome = run(self._called, work, message, context)
                     else:
-                        outcome = self._called(work, message, context)
+                        outcome = run(self._handled, message, context)
                 except Exception as error:  # noqa: BLE001 - whatever a handler raises is an outcome
                     outcome = _raised(error)
                 except BaseException as error:
@@ -775,6 +773,9 @@ class BookQueue:
     def _called(self, work: Work, message: BookMessage, context: Context) -> AnyOutcome:
         """What the handler gives."""
         del work
+        return self._handled(message, context)
+
+    def _handled(self, message: BookMessage, context: Context) -> AnyOutcome:
         return self._outcome(self._processor(message, context))
 
     def _settled_late(self, ran: Ran, work: Work | None) -> Ran:

@@ -18,7 +18,7 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
-from typing import TYPE_CHECKING, Generic, NoReturn, Protocol, TypeVar
+from typing import TYPE_CHECKING, ClassVar, Generic, Never, NoReturn, Protocol, TypeVar, cast
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
@@ -55,14 +55,28 @@ R = TypeVar("R", bound=ReceivingFace)
 H = TypeVar("H", bound=HandlingFace)
 
 
+def _call(*given: object, **options: object) -> str:
+    """What stands between the brackets of a call."""
+    return ", ".join([*map(repr, given), *(f"{name}={value!r}" for name, value in options.items())])
+
+
 class AsyncFace(Generic[N]):
     """What every async face has. ``sync`` is the face that threads use: its questions (``guarantee``,
     ``counters()``, ``leases()``, ``dead_letters``) don't wait, so they are asked there.
 
-    Raises MisuseError where no loop runs, and for a pipe in virtual time.
+    Raises MisuseError where no loop runs, for a pipe in virtual time, and for what it is no face of.
     """
 
-    def __init__(self, face: N) -> None:
+    _of: ClassVar[tuple[type, ...]]
+    """What this is the face of."""
+
+    def __init__(self, face: N, *others: Never, **options: Never) -> None:
+        if others or options or not isinstance(cast("object", face), self._of):
+            mine, kinds = type(self).__name__, [kind.__name__ for kind in self._of]
+            raise MisuseError(
+                f"{mine} got {_call(face, *others, **options)}, and takes one {' or '.join(kinds)} that is there "
+                f"already: write async with {kinds[0]}(...) as face, or {mine}(it) for one that others close"
+            )
         self.sync = face
         try:
             self._loop = asyncio.get_running_loop()

@@ -30,6 +30,7 @@ from surepipe.actors.notices import NoticeCallback, Notices, log_notice
 from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.store_calls import Silences
 from surepipe.actors.threads import THREADS
+from surepipe.core.callables import require_seconds
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import CommitPosition, Store, called
 from surepipe.core.timing import BackOff
@@ -521,6 +522,7 @@ class ServedBook(BookQueue):
 
     def closing(self, timeout: float) -> Callable[[], None]:
         """``close``, for another thread: it joins one under way."""
+        require_seconds(f"book {self.name}", timeout, or_none=False)
         return lambda: self._one_close.run(lambda: self.close(timeout))
 
     def check_outside(self, what: str, *, loops: bool = True) -> None:
@@ -542,6 +544,7 @@ class ServedBook(BookQueue):
         and queues that are paused or blocked. Raises MisuseError for a book that is not started, and where the
         wait would be for itself.
         """
+        require_seconds(f"book {self.name}", timeout)
         self.check_outside("wait_until_idle")
         if not self._is_started:
             raise MisuseError(
@@ -583,6 +586,7 @@ class ServedBook(BookQueue):
         A coroutine that still runs after ``timeout`` seconds is cancelled: its message comes again, and that was
         no attempt. Anything else is left to its claim, and said so; it ends with the process.
         """
+        require_seconds(f"book {self.name}", timeout, or_none=False)
         if self._is_closed:
             return
         self._is_ending = True
@@ -649,6 +653,8 @@ class AsyncBook(AsyncFace[ServedBook]):
     awaited. One that is cancelled goes on there, so a call is stored as a whole, or not at all. Handlers that are
     coroutine functions run on the loop of this face.
     """
+
+    _of = (ServedBook,)
 
     def _prepare(self) -> None:
         self.sync.run_coroutines_on(self._loop, self._thread)

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import cast
 
 from surepipe.actors.codecs import guarded, marked
 from surepipe.actors.ends.face import SendingFace, StartingFace
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.stores import lives_of
+from surepipe.core.callables import require
 from surepipe.core.store_requests import CommitPosition
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.letters import DeadLetterStream, Replay, StoredLetter
+
+_LETTERS = "a DeadLetterStream, such as pipe.dead_letters where dead_letter is a store"
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,6 +58,16 @@ class ReplayingFace(SendingFace, StartingFace):
         Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over)
         and StoreReset (the letters were made anew).
         """
+        is_count = letters_max is None or (type(letters_max) is int and letters_max >= 0)
+        is_index = index is None or type(index) is int
+        for name, is_right, value, wanted in (
+            ("letters", isinstance(cast("object", letters), DeadLetterStream), letters, _LETTERS),
+            ("reader", isinstance(cast("object", reader), str) and bool(reader), reader, "a name"),
+            ("letters_max", is_count, letters_max, "a whole number from 0, or None for all"),
+            ("index", is_index, index, "the index of a letter, or None for those that wait"),
+        ):
+            require(is_right, f"replay into {self.name}: {name}", value, wanted)
+        self._require_seconds(timeout)
         self.check_outside("replay")
         replay = Replay(
             letters,

@@ -8,7 +8,10 @@ import inspect
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import cast
 
-from surepipe.errors import MisuseError, SurepipeError
+from surepipe.errors import ConfigurationError, MisuseError, SurepipeError
+
+SECONDS_MAX = 1_000_000_000
+"""Above this, thirty years, clocks overflow."""
 
 
 def refusal_of(function: object, arguments: str) -> str:
@@ -34,6 +37,41 @@ def require_call(
     if why := refusal_of(function, arguments):
         name = getattr(function, "__name__", type(function).__name__)
         raise error(f"{what} is called with ({arguments}), and {name} does not take that: {why}")
+
+
+def require(
+    is_right: bool,
+    argument: str,
+    value: object,
+    wanted: str,
+    *,
+    error: type[SurepipeError] = MisuseError,
+) -> None:
+    """Raises ``error``, which names the argument, what was given and what to give, unless that is right."""
+    if not is_right:
+        raise error(f"{argument} is {value!r}; give {wanted}")
+
+
+def require_seconds(
+    whose: str, value: object, name: str = "timeout", *, or_none: bool = True
+) -> None:
+    """Raises MisuseError for what is no time to wait. A string or NaN would fail in the middle, or never end."""
+    is_right = or_none if value is None else _is_in_time(value)
+    wanted = "a number of seconds from 0" + (", or None to wait for ever" if or_none else "")
+    require(is_right, f"{whose}: {name}", value, wanted)
+
+
+def _is_in_time(value: object) -> bool:
+    is_number = isinstance(value, int | float) and not isinstance(value, bool)
+    return is_number and 0 <= cast("float", value) <= SECONDS_MAX
+
+
+def require_name(name: object) -> None:
+    """Raises ConfigurationError for what no pipe can be called."""
+    if not isinstance(name, str) or not name or not name.isprintable():
+        raise ConfigurationError(
+            f"a pipe needs a name, its ends and its traces are found by it; {name!r} is none"
+        )
 
 
 def nearest(word: str, known: Iterable[str]) -> str:

@@ -216,6 +216,7 @@ class ChannelFace(Face):
         Nothing needs this before sending. Raises PipeStopped (the other end has other layers, or serves a newer
         life of this one) and PipeClosed.
         """
+        self._require_seconds(timeout)
         return self.end.wait_up(timeout)
 
     # Receiving.
@@ -287,6 +288,7 @@ class ChannelFace(Face):
         the other end sends from then on is not confirmed to it. A second call does nothing. Raises MisuseError
         inside the channel's own handler, where nothing is changed.
         """
+        self._require_seconds(timeout, or_none=False)
         self.check_outside("close", loops=False)
         if self._is_closed:
             return
@@ -362,6 +364,8 @@ def _nobody_cares() -> None:
 class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
     """One end of a channel. Where a ``Listener`` makes the end, ``accept`` may be a coroutine function that makes
     this of it: ``AsyncChannel(channel)``."""
+
+    _of = (ChannelFace,)
 
     def receive(self, handler: Handler | AnsweringHandler) -> None:
         """Let ``handler(message)``, or ``handler(message, reply)``, take every message; a coroutine answers by

@@ -23,7 +23,7 @@ from surepipe.actors.ends.face import EXIT_S
 from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
-from surepipe.core.callables import require_call
+from surepipe.core.callables import require_call, require_seconds
 from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
 from surepipe.pipes import channel as machines
 from surepipe.pipes.catalogue import Layers
@@ -94,12 +94,13 @@ class Listener:
         back: Layers | None = None,
         **settings: Unpack[ChannelSettings],
     ) -> None:
-        known = [names] if isinstance(names, str) else list(names or ())
-        self.names = frozenset(known)
-        if not known or not all(isinstance(cast("object", name), str) and name for name in known):
+        several = isinstance(cast("object", names), Iterable) and not isinstance(names, str)
+        known: list[object] = list(names) if several else [names]
+        if not known or not all(isinstance(name, str) and name for name in known):
             raise ConfigurationError(
                 "a listener needs names: those of the channels that may come in"
             )
+        self.names = frozenset(cast("list[str]", known))
         require_handler(accept)
         require_call("accept", accept, "channel")
         self._accept = accept
@@ -235,6 +236,7 @@ class Listener:
         Raises NotConfirmed, after everything is ended, for what was not confirmed on any of them within
         ``timeout`` seconds. A second call does nothing. Raises MisuseError inside ``accept``.
         """
+        require_seconds("listener", timeout, or_none=False)
         here = threading.get_ident()
         if self._accepting is not None and here in (self._accepting, self._coroutines.thread):
             raise MisuseError("close inside accept would wait for accept: call it outside")

@@ -28,7 +28,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import THREADS
 from surepipe.actors.tracing import TraceSink, Tracing
-from surepipe.core.callables import refuse_unknown
+from surepipe.core.callables import refuse_unknown, require
 from surepipe.core.store_requests import KEEP_ALL, Retention, Store, TransactionalStore, called
 from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees import derive, hops
@@ -178,7 +178,7 @@ class PipeOptions:
     @classmethod
     def given(cls, face: str, known: type, options: Mapping[str, Any]) -> PipeOptions:
         """The options that a face was given by name. Raises TypeError for one that it does not know."""
-        refuse_unknown(face, options, names_in(known) | {"layers"}, _layer_with)
+        refuse_unknown(face, options, names_in(known) | {"layers"}, _where_known)
         given = cls(**options)
         given.check(face)
         return given
@@ -187,6 +187,7 @@ class PipeOptions:
         """Refuse what would fail only later, in an actor. Raises ConfigurationError."""
         runtime, trace, frames_max = self.runtime, self.trace, self.frames_max
         is_count = type(frames_max) is int and frames_max > 0
+        is_seed = self.seed is None or type(self.seed) is int
         is_policy = isinstance(cast("object", self.restarts), RestartPolicy | None)
         for name, is_right, wanted in (
             ("frames_max", is_count, "a whole number from 1"),
@@ -194,11 +195,11 @@ class PipeOptions:
             ("runtime", runtime is None or hasattr(runtime, "alarm"), "one, as StepRuntime(7)"),
             ("notices", callable(self.notices), "a function that is called with (notice)"),
             ("trace", trace is None or hasattr(trace, "write"), "one, as TraceRecorder(path)"),
+            ("seed", is_seed, "a whole number"),
+            ("start", type(self.start) is bool, "True or False"),
         ):
-            if not is_right:
-                raise ConfigurationError(
-                    f"{face}: {name} is {getattr(self, name)!r}; give {wanted}"
-                )
+            value = getattr(self, name)
+            require(is_right, f"{face}: {name}", value, wanted, error=ConfigurationError)
 
     @property
     def roles(self) -> StoreRoles:
@@ -218,8 +219,25 @@ class PipeOptions:
         )
 
 
-def _layer_with(option: str) -> str:
-    """Where an option belongs that is one of a layer; '' for any other word."""
+def names_in(keywords: type) -> frozenset[str]:
+    """The names that a set of keywords has, with those of its bases."""
+    found: frozenset[str] = getattr(keywords, "__optional_keys__")  # noqa: B009 - of a TypedDict
+    return found
+
+
+_FACES = {
+    "Pipe": names_in(PipeKeywords),
+    "PipeSender": names_in(PipeSenderKeywords) | {"route"},
+    "PipeReceiver": names_in(PipeReceiverKeywords) | {"route"},
+    "StreamSender": names_in(StreamSenderKeywords) | {"store"},
+    "StreamReceiver": names_in(StreamReceiverKeywords) | {"store"},
+}
+
+
+def _where_known(option: str) -> str:
+    """Where an option belongs that another face has, or that is one of a layer; '' for any other word."""
+    if faces := [face for face, known in _FACES.items() if option in known]:
+        return f"it is an option of {', '.join(faces)}"
     found = [kind for kind, model in KINDS.items() if option in model.model_fields]
     if not found:
         return ""
@@ -227,24 +245,11 @@ def _layer_with(option: str) -> str:
     return f"it is an option of a layer, such as layers=[{{{kind!r}: {{{option!r}: ...}}}}]"
 
 
-def names_in(keywords: type) -> frozenset[str]:
-    """The names that a set of keywords has, with those of its bases."""
-    found: frozenset[str] = getattr(keywords, "__optional_keys__")  # noqa: B009 - of a TypedDict
-    return found
-
-
 def require_route(whose: str, route: object) -> None:
     """Refuse anything else, such as an address."""
     if not hasattr(route, "declared"):
         raise ConfigurationError(
             f"{whose}: route is {route!r}: give a route, such as LocalRoute() or FaultyRoute(...)"
-        )
-
-
-def _require_name(name: object) -> None:
-    if not isinstance(name, str) or not name or not name.isprintable():
-        raise ConfigurationError(
-            f"a pipe needs a name, its ends and its traces are found by it; {name!r} is none"
         )
 
 
@@ -315,7 +320,6 @@ class Assembly:
         elsewhere."""
         roles, route = given.roles, route or given.route
         lanes = chosen_lanes(name, given.key, given.lanes)
-        _require_name(name)
         _require_stores(name, roles)
         _require_open(name, roles)
         if route is not None:

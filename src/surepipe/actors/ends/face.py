@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Future
 from itertools import islice
 from types import TracebackType
-from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias
+from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consuming.consumer import TaskLoop, pull
@@ -21,7 +21,7 @@ from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import NodeEnd
 from surepipe.actors.threads import ThreadRuntime
-from surepipe.core.callables import require_several
+from surepipe.core.callables import require_name, require_seconds, require_several
 from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed, PipeFull
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -66,6 +66,7 @@ class Named:
     _noun = "pipe"
 
     def __init__(self, name: str, codec: CodecChoice) -> None:
+        require_name(name)
         self.name = name
         self._codec = choose_codec(codec)
         self._encode = self._codec.encode
@@ -88,8 +89,13 @@ class Named:
 
     def closing(self, timeout: float) -> Callable[[], None]:
         """``close``, for another thread: it waits as long as one that is called here, and joins one under way."""
+        self._require_seconds(timeout, or_none=False)
         patience = self._patience(timeout)
         return lambda: self._one_close.run(lambda: self.close(patience))
+
+    def _require_seconds(self, timeout: float | None, *, or_none: bool = True) -> None:
+        """Refuse a ``timeout`` that is none, before anything happens."""
+        require_seconds(f"{self._noun} {self.name}", timeout, or_none=or_none)
 
     def _patience(self, timeout: float) -> float:
         """How long ``close`` waits that is called here."""
@@ -231,16 +237,17 @@ class SendingFace(Named):
         receiver has settled the message: it was handled, or went to the dead letters (``dead_letter``, and the
         notices, say which). Messages of one thread keep their order.
 
-        Raises MisuseError (the codec does not take it), PayloadTooLarge, PipeFull (no room in time: not
-        accepted), NotConfirmed (accepted, not confirmed in time: the pipe goes on trying), PipeClosed,
-        PipeStopped. Sending again after NotConfirmed sends a second message. A handler may send into its own
-        pipe; when that is full and only the end of this handler makes room, it raises MisuseError. Where that is
-        not known for sure (with lanes, in a stack of several layers, an unordered pipe, or from another thread
-        that the handler waits for) it waits for itself: give a ``timeout``.
+        Raises MisuseError (the codec does not take it, or ``timeout`` or ``until`` can't be meant),
+        PayloadTooLarge, PipeFull (no room in time: not accepted), NotConfirmed (accepted, not confirmed in time:
+        the pipe goes on trying), PipeClosed, PipeStopped. Sending again after NotConfirmed sends a second message.
+        A handler may send into its own pipe; when that is full and only the end of this handler makes room, it
+        raises MisuseError. Where that is not known for sure (with lanes, in a stack of several layers, an
+        unordered pipe, or from another thread that the handler waits for) it waits for itself: give a ``timeout``.
         """
         if until == "accepted" and timeout is None:
             self._put(message)
         else:
+            self._require_seconds(timeout)
             chosen = self._until(until)
             self.sender.intake.offer(self._encode(message), chosen, timeout)
 
@@ -264,6 +271,7 @@ class SendingFace(Named):
         taken piece by piece, so it may be endless; if it raises, the pieces before are sent. Raises what
         ``send`` raises, which then says how many were accepted.
         """
+        self._require_seconds(timeout)
         chosen = self._until(until)
         codec, intake = self._codec, self.sender.intake
         if isinstance(messages, list | tuple):
@@ -293,6 +301,7 @@ class SendingFace(Named):
         once, of messages that were lost with a crashed sender; PipeStopped; PipeClosed; MisuseError inside
         the pipe's own handler or loop, whose message can't be confirmed before the next.
         """
+        self._require_seconds(timeout)
         self.check_outside("flush")
         self.sender.flush(timeout)
 
@@ -301,7 +310,7 @@ class SendingFace(Named):
         self.sender.intake.refuse_inside(Until.CONFIRMED)
 
     def _until(self, until: UntilText) -> Until:
-        chosen = _UNTIL.get(until)
+        chosen = _UNTIL.get(until) if isinstance(cast("object", until), str) else None
         if chosen is None:
             raise MisuseError(f"until is {until!r}: write 'accepted' or 'confirmed'")
         if chosen is Until.CONFIRMED and not self.sender.confirms:

@@ -114,6 +114,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         left alone: what it handles is not confirmed. A second call does nothing. Raises MisuseError inside the
         pipe's own handler, where nothing is changed.
         """
+        self._require_seconds(timeout, or_none=False)
         self.check_outside("close", loops=False)
         if self._is_closed:
             return
@@ -184,6 +185,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
 class AsyncPipe(AsyncReplaying[Pipe], AsyncHandling[Pipe]):
     """A pipe whose ends live in this process."""
+
+    _of = (Pipe,)
 
     def finish(self) -> None:
         """Take no more messages; an ``async for`` over the pipe ends when all that was sent is settled."""

@@ -72,6 +72,7 @@ class LoneSender(ReplayingFace):
         Raises NotConfirmed for what is not confirmed within ``timeout`` seconds; a journal keeps that for the next
         sender of this name. A second call does nothing.
         """
+        self._require_seconds(timeout, or_none=False)
         if not self._is_closed:
             self._closed()
             self.sender.close(timeout, interrupted=self._warn_of_unconfirmed)
@@ -105,6 +106,7 @@ class LoneReceiver(HandlingFace):
         What was not settled stays with the sender, or in the stream. A handler that is still busy after
         ``timeout`` seconds is left alone. A second call does nothing. Raises MisuseError inside the handler.
         """
+        self._require_seconds(timeout, or_none=False)
         self.check_outside("close", loops=False)
         if not self._is_closed:
             self._closed()
@@ -247,6 +249,7 @@ class StreamReceiver(LoneReceiver):
         the stream ends now, StoreReset when it has no such stream any more, and MisuseError inside the handler or
         loop.
         """
+        self._require_seconds(timeout)
         self.check_outside("catch_up")
         return self.receiver.catch_up(timeout)
 
@@ -261,9 +264,13 @@ class StreamReceiver(LoneReceiver):
 class AsyncSender(AsyncReplaying[LoneSender]):
     """The sending end of a pipe, or of a stream."""
 
+    _of = (PipeSender, StreamSender)
+
 
 class AsyncReceiver(AsyncHandling[PipeReceiver]):
     """The receiving end of a pipe."""
+
+    _of = (PipeReceiver,)
 
     def finish(self) -> None:
         """An ``async for`` over this end stops when everything is settled that has arrived by now; what arrives
@@ -273,6 +280,8 @@ class AsyncReceiver(AsyncHandling[PipeReceiver]):
 
 class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     """The receiving end of a stream."""
+
+    _of = (StreamReceiver,)
 
     async def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer."""

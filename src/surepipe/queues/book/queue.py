@@ -19,7 +19,12 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias, TypeVar, cast
 from zlib import crc32
 
-from surepipe.core.callables import refuse_unknown, require_call, require_several
+from surepipe.core.callables import (
+    refuse_unknown,
+    require_call,
+    require_seconds,
+    require_several,
+)
 from surepipe.core.effects import Notice
 from surepipe.core.machine import Randomness
 from surepipe.core.store_requests import CommitPosition, Store
@@ -483,6 +488,8 @@ class BookQueue:
                 f"{size} bytes in one call are above max_batch_bytes={self.config.max_batch_bytes}; make "
                 "several calls"
             )
+        if wait_s:
+            require_seconds(f"book {self.name!r}", wait_s, "wait_s", or_none=False)
         give_up_at = self._monotonic() + round(wait_s * 1_000_000) if wait_s else 0
         while True:
             answer, behind = self._try_enqueue(items, ends, producer)

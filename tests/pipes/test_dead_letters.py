@@ -71,6 +71,36 @@ def test_a_letter_tells_everything_about_the_message_and_its_failures() -> None:
     assert (letter.error_type, letter.error_text) == ("KeyError", "'customer'")
 
 
+@pytest.mark.parametrize("retries", [1, 2, 4, 5, 7])
+def test_a_message_that_becomes_a_letter_is_told_however_few_its_attempts(retries: int) -> None:
+    """One notice when it is a letter, and one before where it had failed warn_after times (pipes D-2, D-3)."""
+    wire = linked(BoundaryOptions(retries=retries, dead_letters=True, warn_after=5))
+    wire.send(1, 2, 3)
+    wire.exchange()
+    handle(wire, {2})
+    told = [notice for _, notice in wire.notices if notice.kind is NoticeKind.POISON]
+    assert [notice.ranges for notice in told] == [((2, 2),)] * (2 if retries > 5 else 1)
+    times = "1 attempt, which" if retries == 1 else f"{retries} attempts, the last"
+    assert told[-1].detail == f"{times} raised ValueError: boom. It is in the dead letters"
+
+
+def test_nothing_is_told_of_a_letter_before_it_is_stored() -> None:
+    """Its place does not answer: the message waits, and is in no dead letters."""
+    boundary = BoundaryOptions(retries=1, dead_letters=True)
+    wire = Wire("reliable", boundary=boundary, auto_settle=False, auto_answer=False)
+    wire.exchange()
+    wire.send(1)
+    wire.exchange()
+    wire.fail(1)
+    side, ticket, _ = wire.unanswered.pop(0)
+    wire.answer(side, ticket, WriteUnknown())
+    wire.advance(200 * MS)
+    assert noticed(wire, NoticeKind.POISON) == []
+    side, ticket, _ = wire.unanswered.pop(0)
+    wire.answer(side, ticket, WriteStored())
+    assert len(noticed(wire, NoticeKind.POISON)) == 1
+
+
 @pytest.mark.parametrize("durable", [False, True])
 def test_a_crash_between_letter_and_confirm_gives_the_same_letter_again(durable: bool) -> None:
     """The letter's identity is the message's, so its store keeps one; nothing is lost (pipes dl2)."""

@@ -312,6 +312,7 @@ def test_a_message_without_a_key_is_a_letter_at_once_and_holds_up_nobody() -> No
     wire = LaneWire(boundary=LETTERS)
     wire.say("a:1", "nonsense", "a:2")
     assert [(letter.seq, letter.error_type) for letter in wire.letters] == [(2, "ValueError")]
+    assert [(n.kind, n.ranges) for _, n in wire.notices] == [(NoticeKind.POISON, ((2, 2),))]
     wire.work("a")
     wire.run()
     assert wire.texts() == ["a:1", "a:2"]

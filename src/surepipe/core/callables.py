@@ -56,14 +56,10 @@ def require_seconds(
     whose: str, value: object, name: str = "timeout", *, or_none: bool = True
 ) -> None:
     """Raises MisuseError for what is no time to wait. A string or NaN would fail in the middle, or never end."""
-    is_right = or_none if value is None else _is_in_time(value)
-    wanted = "a number of seconds from 0" + (", or None to wait for ever" if or_none else "")
-    require(is_right, f"{whose}: {name}", value, wanted)
-
-
-def _is_in_time(value: object) -> bool:
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    return is_number and 0 <= cast("float", value) <= SECONDS_MAX
+    is_right = is_number and 0 <= cast("float", value) <= SECONDS_MAX
+    wanted = "a number of seconds from 0" + (", or None to wait for ever" if or_none else "")
+    require(is_right or (value is None and or_none), f"{whose}: {name}", value, wanted)
 
 
 def require_name(name: object) -> None:

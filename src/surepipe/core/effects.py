@@ -65,7 +65,8 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.RECOVERED: "the store that was silent answers again",
     NoticeKind.UNDELIVERABLE: "given up after `give_up_after_s`; a pipe that keeps the order stops",
     NoticeKind.STALLED: "a hole older than `gap_alarm_s`: what is behind it waits",
-    NoticeKind.POISON: "the handler has failed on this message `warn_after` times",
+    NoticeKind.POISON: "the handler has failed on this message `warn_after` times, or the message is in the dead "
+    "letters now: the detail says which",
     NoticeKind.FENCED: "this end was replaced and stops; the ranges are those it can't confirm",
     NoticeKind.ORPHANS: "stored messages that a later life had closed off; sent under new numbers",
     NoticeKind.JOURNAL_ROLLBACK: "the journal went back: it is older than what the receiver has settled, or it "

@@ -95,7 +95,8 @@ class Named:
 
     def _require_seconds(self, timeout: float | None, *, or_none: bool = True) -> None:
         """Refuse a ``timeout`` that is none, before anything happens."""
-        require_seconds(f"{self._noun} {self.name}", timeout, or_none=or_none)
+        if timeout is not None or not or_none:
+            require_seconds(f"{self._noun} {self.name}", timeout, or_none=or_none)
 
     def _patience(self, timeout: float) -> float:
         """How long ``close`` waits that is called here."""

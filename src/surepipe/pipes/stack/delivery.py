@@ -317,9 +317,15 @@ class DeliveryBase(ABC):
 
     def _warn_of_poison(self, epoch: int, seq: int, history: FailedMessage) -> None:
         if history.attempts == self.options.warn_after:
-            kind, text = history.error[:2]
-            detail = f"{history.attempts} attempts, the last raised {kind}: {text[:ERROR_SHOWN]}"
+            detail = _said_of(history.attempts, *history.error[:2])
             self.port.emit(Notice(NoticeKind.POISON, epoch, ((seq, seq),), detail))
+
+    def _tell_of_letter(self, letter: Letter) -> None:
+        """What becomes of a message is told once, however few its attempts were."""
+        said = _said_of(letter.attempts, letter.error_type, letter.error_text)
+        where = ((letter.seq, letter.seq),)
+        detail = f"{said}. It is in the dead letters"
+        self.port.emit(Notice(NoticeKind.POISON, letter.epoch, where, detail))
 
     def _backoff(self, attempts: int) -> int:
         return self.options.back_off.wait(attempts, self.rng)
@@ -430,6 +436,7 @@ class DeliveryBase(ABC):
             del self.postings[ticket]
             self.port.count("dead_lettered")
             letter = posting.letter
+            self._tell_of_letter(letter)
             self._settle_alone(letter.epoch, letter.seq, letter.seq)
             self._letter_stored(ticket, letter)
         else:
@@ -505,6 +512,11 @@ class DeliveryBase(ABC):
 
 def _identity(letter: Letter) -> tuple[str, int, int]:
     return letter.producer, letter.epoch, letter.seq
+
+
+def _said_of(attempts: int, kind: str, text: str) -> str:
+    times = "1 attempt, which" if attempts == 1 else f"{attempts} attempts, the last"
+    return f"{times} raised {kind}: {text[:ERROR_SHOWN]}"
 
 
 def _are_in(seq: int, ranges: Iterable[tuple[int, int]]) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from surepipe.core.effects import NoticeKind
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.wire.frames import Confirm
 from tests.kit.journal import MemoryJournal
@@ -59,4 +60,4 @@ def test_dead_letter_committed_receiver_crash_after_the_letter() -> None:
     wire.send(2)
     wire.run()
     assert wire.settled == [2]
-    assert not wire.notices
+    assert [notice.kind for _, notice in wire.notices] == [NoticeKind.POISON]  # no rollback

@@ -72,6 +72,8 @@ class Surroundings:
     """The one deadline. Its ring sets ``due`` and rings the bell."""
     due: bool = False
     is_route_back: bool = False
+    heard_at: int | None = None
+    """When the other end was last heard of."""
 
     put: Callable[[object], None] = field(init=False)
     """From the route: a frame has arrived."""
@@ -166,7 +168,8 @@ class Host(ABC, Generic[M]):
             taken = items[:]
             del items[: len(taken)]  # what others append in between stays for the next time
             for frame in taken:
-                self.perform(machine.frame(frame, now()))
+                around.heard_at = at = now()
+                self.perform(machine.frame(frame, at))
         while self._answers:
             self.moves += 1
             self.perform(self.machine.answer(*self._answers.popleft(), self.now()))
@@ -175,7 +178,8 @@ class Host(ABC, Generic[M]):
     def take_frames(self) -> None:
         """Every frame that has arrived is an event."""
         for frame in self.around.frames.take():
-            self.perform(self.machine.frame(frame, self.now()))
+            self.around.heard_at = at = self.now()
+            self.perform(self.machine.frame(frame, at))
 
     def perform(self, effects: list[Effect]) -> None:
         self.moves += len(effects)

@@ -372,6 +372,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         """Meanwhile the handler works on, and what it sends is sent too."""
         if not self.node.is_started or self.intake.refusal is not None:
             return
+        self.intake.is_ending = True
         try:
             self.flush(self._left(end))
             self._await_handled(end)

@@ -284,6 +284,10 @@ class SenderEntry:
         self.handled_here: Callable[[], tuple[int, int] | None] = _nothing
         """The message, by epoch and number, that the caller is the handler of, where it and those behind it are
         confirmed only when that handler is done."""
+        self.held_up: Callable[[], str] = lambda: "what was sent waits for its confirmation"
+        """What the confirmation waits for, as far as its end knows, and what to do about that."""
+        self.is_ending = False
+        """Its end closes, though it still takes messages: those of a handler that has not come to its end."""
         self._over: Refusal | None = None
         self._durable = durable
         self._silent = silent
@@ -515,14 +519,8 @@ class SenderEntry:
         if self.refusal is not None:
             kind, text = self.refusal
             return kind(text)
-        if silent := self._silent():
-            return PipeFull(
-                f"pipe {self.pipe} has no room: {silent}, and what was sent waits for it. Try again when it does, "
-                "or raise backlog"
-            )
         return PipeFull(
-            f"pipe {self.pipe} has no room: what was sent waits for its confirmation. Try again, "
-            "raise backlog, or look at what the handler does"
+            f"pipe {self.pipe} has no room: {self.held_up()}. Try again then, or raise backlog"
         )
 
     # Marks.
@@ -558,8 +556,9 @@ class SenderEntry:
 
     def _still_open(self, mark: Mark) -> str:
         if mark.until is not Until.CONFIRMED:
+            silent = f" ({text})" if (text := self._silent()) else ""
             return (
-                f"pipe {self.pipe}: the journal has not said in time whether it stored the message; "
+                f"pipe {self.pipe}: the journal has not said in time whether it stored the message{silent}; "
                 "it may be accepted yet"
             )
         if not mark.open and self._is_unused:
@@ -568,13 +567,13 @@ class SenderEntry:
                 f"pipe {self.pipe}: nothing was sent, and its sender has not begun in time{journal}"
             )
         what = describe(mark.open) if mark.open else "messages that have no number yet"
-        if self.refusal is None:
-            fate = "They stay with the pipe and are tried on; wait again, or look at what the handler does"
+        if self.refusal is None and not self.is_ending:
+            fate = "They stay with the pipe and are tried on"
         elif self._durable:
             fate = "The pipe ends; its journal keeps them for the next pipe of this name"
         else:
-            fate = "The pipe ends and gives them up: is there a handler, and does it return?"
-        return f"pipe {self.pipe}: not confirmed in time: {what}. {fate}"
+            fate = "The pipe ends and gives them up"
+        return f"pipe {self.pipe}: not confirmed in time: {what}. {fate}: {self.held_up()}"
 
     @property
     def _is_unused(self) -> bool:

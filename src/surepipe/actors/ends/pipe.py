@@ -85,6 +85,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self.sender = parts.sender(
             self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
+        self.sender.intake.held_up = self._held_up
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.entry(self._codec)
         if parts.waits_for_each:
@@ -124,7 +125,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self._closed()
         self.sender.finish()
         timeout = self._patience(timeout)
-        is_attended = self.receiver.has_consumer or self._is_iterated
+        is_attended = self._is_attended
         if not (is_attended or self._has_stream):
             timeout = min(timeout, UNATTENDED_S)
         end = self._runtime.now() + round(timeout * 1_000_000)
@@ -138,6 +139,22 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             raise
         finally:  # a handler has what is left of that time, or a second, to end its message
             self._end(max((end - self._runtime.now()) / 1_000_000, 1.0))
+
+    @property
+    def _is_attended(self) -> bool:
+        return self.receiver.has_consumer or self._is_iterated
+
+    def _held_up(self) -> str:
+        """What the confirmation of what was sent waits for: both ends are here, so more is known."""
+        if not self.is_started:
+            return "the pipe is not started. Call start()"
+        if self._has_stream or self.sender.silences.text():
+            return self.sender.held_up()
+        if silent := self.receiver.silences.text():
+            return f"{silent}, and what was sent waits for it"
+        if not self._is_attended:
+            return "nobody takes its messages. Give it a handler by receive(...), or loop over it"
+        return "what was sent waits for the handler, or the loop. Look at what that does"
 
     def _patience(self, timeout: float) -> float:
         """Nothing is handled while the loop that takes the messages is at this very call."""

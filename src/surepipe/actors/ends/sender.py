@@ -53,6 +53,8 @@ from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
 
 BUILD_AGAIN_US = 200_000
+LATELY_S = 10.0
+"""An end that has answered within this is thought to be there."""
 
 
 class SendingMachine(SenderMachine, Protocol):
@@ -287,6 +289,28 @@ class SenderEnd(NodeEnd):
             durable=journal is not None,
             silent=self.silences.text,
         )
+        self.intake.held_up = self.held_up
+
+    def held_up(self) -> str:
+        """What the confirmation of what was sent waits for, as far as it can be known here, and what to do."""
+        if silent := self.silences.text():
+            return f"{silent}, and what was sent waits for it"
+        if self._stores.stream is not None:
+            return f"what was sent waits for store {self._stores.streams_in}"
+        if not self.confirms:
+            return "what was sent waits for room on its route"
+        if self.around.heard_at is None:
+            return (
+                "nothing has ever come back from the other end. See whether that runs, with the same name, layers "
+                "and route"
+            )
+        ago_s = (self.runtime.now() - self.around.heard_at) / 1_000_000
+        advice = (
+            "Look at what the handler does there"
+            if ago_s < LATELY_S
+            else "See whether it still runs"
+        )
+        return f"what was sent waits for the other end, which last answered {ago_s:.1f} s ago. {advice}"
 
     def entry(self, codec: Codec) -> Callable[[object], None]:
         """What puts messages of this codec into the pipe."""

@@ -32,6 +32,7 @@ from surepipe import (
 )
 from surepipe.actors import Reply, StepRuntime
 from surepipe.storage import DeadLetterStream, MemoryStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S
 from tests.actors.stored_kit import STREAM, sqlite_store
 
@@ -768,6 +769,55 @@ def test_a_close_in_the_body_of_a_loop_does_not_wait_for_itself() -> None:
     assert next(messages) == 1
     with pytest.raises(NotConfirmed):
         pipe.close(2 * PATIENCE_S)
+
+
+def test_a_loop_over_a_stream_is_finished_whether_or_not_that_is_awaited() -> None:
+    """As those of other receivers, which ask no store; where no loop runs it says what to write."""
+
+    async def body() -> None:
+        store = MemoryStore()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(3))
+            await sender.flush()
+        for is_awaited in (False, True):
+            layer = [{"stream": {"start": "earliest", "reader": f"reader-{is_awaited}"}}]
+            async with StreamReceiver("orders", layer, store=store) as receiver:
+                seen: list[object] = []
+                async for message in receiver:
+                    seen.append(message)
+                    if message == 1:
+                        finishing = receiver.finish()
+                        if is_awaited:
+                            await finishing
+                assert seen == [0, 1, 2]
+                with pytest.raises(MisuseError, match=r"call \.sync\.finish\(\)"):
+                    await asyncio.to_thread(receiver.finish)
+
+    run(body)
+
+
+def test_a_finish_that_the_store_does_not_answer_is_told_even_if_nobody_awaits_it(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It had no effect; the next one has."""
+
+    async def body() -> None:
+        store = FaultyStore(MemoryStore())
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(3), until="confirmed")
+        async with StreamReceiver("orders", STREAM, store=store) as receiver:
+            seen: list[object] = []
+            async for message in receiver:
+                seen.append(message)
+                if message == 1:
+                    store.script(Misfortune.OUTAGE, calls=1_000_000)
+                    await asyncio.wait({receiver.finish()})  # raises nothing of it
+                    store.calm()
+                    assert "pipe orders: finish had no effect, call it again: " in caplog.text
+                    receiver.finish()
+            assert seen == [0, 1, 2]
+
+    run(body)
 
 
 @pytest.mark.parametrize("is_left_open", [True, False], ids=["left-open", "left"])

@@ -13,6 +13,8 @@ of its own end: the sender the journal, the receiver its state.
 
 from __future__ import annotations
 
+import asyncio
+import logging
 from dataclasses import replace
 from typing import Unpack
 
@@ -33,8 +35,11 @@ from surepipe.actors.ends.face import EXIT_S
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.routes import Route, link_counters
 from surepipe.core.store_requests import Store
+from surepipe.errors import MisuseError, words_of
 from surepipe.pipes.catalogue import Layers
 from surepipe.pipes.wire.frames import tag_of
+
+logger = logging.getLogger("surepipe")
 
 
 class SharedRoute:
@@ -282,12 +287,34 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     """The receiving end of a stream."""
 
     _of = (StreamReceiver,)
+    _finishing: asyncio.Future[None] | None = None
 
     async def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer."""
         await in_task(lambda: self.sync.check_outside("catch_up"))
         return await in_thread(lambda: self.sync.catch_up(timeout))
 
-    async def finish(self) -> None:
-        """An ``async for`` over this end stops when everything is settled that is in the stream now."""
-        await in_thread(self.sync.finish)
+    def finish(self) -> asyncio.Future[None]:
+        """An ``async for`` over this end stops when everything is settled that is in the stream now.
+
+        It takes effect whether or not it is awaited; who awaits it hears whether the store has said where that is.
+        Raises MisuseError where no loop runs.
+        """
+        try:
+            asyncio.get_running_loop()
+        except RuntimeError:
+            raise MisuseError(
+                f"finish of the async face of {self.name} asks the store on a loop, and none runs here: call "
+                ".sync.finish()"
+            ) from None
+        finishing = in_thread(self.sync.finish)
+        self._finishing = asyncio.ensure_future(finishing)  # kept here: a loop keeps no task alive
+        self._finishing.add_done_callback(self._tell_of_finish)
+        return self._finishing
+
+    def _tell_of_finish(self, finishing: asyncio.Future[None]) -> None:
+        """Perhaps nobody awaits it."""
+        if not finishing.cancelled() and (error := finishing.exception()) is not None:
+            logger.warning(
+                "pipe %s: finish had no effect, call it again: %s", self.name, words_of(error)
+            )

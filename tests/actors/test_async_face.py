@@ -317,6 +317,16 @@ def test_the_wrong_face_names_the_right_one() -> None:
 
     async def body() -> None:
         async with Pipe("orders") as pipe:
+            with pytest.raises(MisuseError, match=r"is async with Pipe\(\.\.\.\) as face"):
+                async with cast("Pipe", pipe):
+                    pass
+            with (
+                pytest.raises(
+                    MisuseError, match=r"^with AsyncPipe\(\.\.\.\): a block that ends orders"
+                ),
+                cast("Pipe", pipe),
+            ):
+                pass
             with pytest.raises(MisuseError, match="write async for over orders"):
                 list(cast("list[object]", pipe))
             with pytest.raises(

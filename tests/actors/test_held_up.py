@@ -30,6 +30,7 @@ LATELY = r"waits for the other end, which last answered \d\.\d s ago. Look at wh
 LONG_AGO = r"waits for the other end, which last answered \d\d\.\d s ago. See whether it still runs"
 NOBODY = r"nobody takes its messages. Give it a handler by receive\(...\), or loop over it"
 HANDLER = "what was sent waits for the handler, or the loop. Look at what that does"
+FAILS = r"what was sent waits for the handler, which raised ValueError: 1 \d\.\d s ago"
 SILENT = r"store FaultyStore has not answered for \d\d?\.\d s, and what was sent waits for it"
 
 
@@ -101,20 +102,28 @@ def test_the_other_end_of_a_channel_answers(steps: StepRuntime) -> None:
         listener.at(channel.address).abort()
 
 
-@pytest.mark.parametrize("has_handler", [False, True])
-def test_a_pipe_knows_whether_anybody_takes_its_messages(
-    steps: StepRuntime, *, has_handler: bool
-) -> None:
-    """Both of its ends are here."""
+def test_a_pipe_knows_whether_anybody_takes_its_messages(steps: StepRuntime) -> None:
+    """Both of its ends are here; in the body of a loop, which is at its first message, somebody does."""
+    pipe = Pipe("p", NARROW, runtime=steps)
+    pipe.send(1)
+    all_match(told(pipe, closes=False), NOBODY)
+    for _ in pipe:
+        with pytest.raises(PipeFull, match=HANDLER):
+            pipe.send(4, timeout=0.1)
+        break
+    all_match(told(pipe), NOBODY)
+
+
+def test_a_pipe_knows_what_its_handler_raises(steps: StepRuntime) -> None:
+    """Nobody needs to wait for the notice of the fifth attempt."""
 
     def fail(message: object) -> None:
         raise ValueError(message)
 
     pipe = Pipe("p", NARROW, runtime=steps)
-    if has_handler:
-        pipe.receive(fail)
+    pipe.receive(fail)
     pipe.send(1)
-    all_match(told(pipe), HANDLER if has_handler else NOBODY)
+    all_match(told(pipe), FAILS)
 
 
 def test_a_pipe_that_was_not_started_says_so(steps: StepRuntime) -> None:

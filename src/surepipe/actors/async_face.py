@@ -104,6 +104,24 @@ class AsyncFace(Generic[N]):
                 hint = f": {self._elsewhere(name)}"
             raise AttributeError(f"{kind} has no {name!r}{hint}")
 
+        def __enter__(self) -> NoReturn:
+            self._refuse_block("with")
+
+        async def __aenter__(self) -> NoReturn:
+            self._refuse_block("async with")
+
+        async def __aexit__(self, *_: object) -> None:
+            """Nothing was entered."""
+
+        __exit__ = __aexit__
+
+        def _refuse_block(self, how: str) -> NoReturn:
+            mine, kind = type(self).__name__, self._of[0].__name__
+            raise MisuseError(
+                f"{how} {mine}(...): a block that ends {self.name} is async with {kind}(...) as face, without "
+                f"{mine}; this is the face of what others close"
+            )
+
         def __iter__(self) -> NoReturn:
             raise MisuseError(
                 f"a for loop would block the event loop: write async for over {self.name}"

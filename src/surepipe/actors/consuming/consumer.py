@@ -411,6 +411,8 @@ class WorkQueue:
         self.async_thread: int | None = None
         """The thread of the loop that an async face was made on: to block that is to wait for its tasks."""
         self.failure: SurepipeError | None = None
+        self.raised: tuple[int, str] | None = None
+        """When a handler raised the last time, and what."""
         self.lost = 0
         """So many messages ended with their works although they were settled, and nobody has said so yet."""
         self._lock = threading.Lock()

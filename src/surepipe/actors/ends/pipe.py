@@ -14,6 +14,8 @@ from surepipe.errors import NotConfirmed
 from surepipe.pipes.catalogue import Layers
 
 UNATTENDED_S = 1.0
+FAILING_S = 60.0
+"""A handler that raised longer ago than this has got over it, or what it raised is no news."""
 
 logger = logging.getLogger("surepipe")
 
@@ -154,6 +156,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             return f"{silent}, and what was sent waits for it"
         if not self._is_attended:
             return "nobody takes its messages. Give it a handler by receive(...), or loop over it"
+        if (raised := self.receiver.works.raised) is not None:
+            ago_s = (self._runtime.now() - raised[0]) / 1_000_000
+            if ago_s < FAILING_S:
+                return f"what was sent waits for the handler, which raised {raised[1]} {ago_s:.1f} s ago"
         return "what was sent waits for the handler, or the loop. Look at what that does"
 
     def _patience(self, timeout: float) -> float:

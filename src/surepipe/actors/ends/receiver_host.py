@@ -422,6 +422,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._trace.failed(work, seq)
         is_real = isinstance(self.around.runtime, ThreadRuntime)
         cause = cause_of(error, with_traceback=is_real)
+        self._works.raised = self.now(), ": ".join(cause[:2])
         is_final = isinstance(error, Undecodable)
         self.perform(self.machine.failed(work.ticket, seq, cause, self.now(), final=is_final))
 

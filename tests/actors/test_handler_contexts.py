@@ -161,6 +161,30 @@ def test_it_is_so_at_both_ends_of_a_channel(shape: str) -> None:
     assert witness.stays_apart(COUNT)
 
 
+@pytest.mark.parametrize("is_awaited", [False, True])
+def test_each_accept_has_what_was_set_where_the_listener_was_made(*, is_awaited: bool) -> None:
+    """Two channels: what is set for one is there for its handler, and not for the other."""
+    route, found, handled = LocalRoute(), list[str](), list[str]()
+
+    def accept(channel: ChannelFace) -> None:
+        found.append(WHO.get())
+        WHO.set(channel.name)
+        channel.receive(lambda _: handled.append(WHO.get()))
+
+    async def accept_later(channel: ChannelFace) -> None:
+        accept(channel)
+
+    token = WHO.set("maker")
+    listener = Listener(route, names=["one", "two"], accept=accept_later if is_awaited else accept)
+    WHO.reset(token)
+    with listener:
+        for name in ("one", "two"):
+            with Channel(name, route=route) as channel:
+                channel.send(1, until="confirmed", timeout=PATIENCE_S)
+    assert found == ["maker", "maker"]
+    assert handled == ["one", "two"]
+
+
 def test_a_coroutine_handler_is_cancelled_in_its_own_context() -> None:
     """What a handler does when it is cancelled still has what it had set."""
     seen: list[str] = []

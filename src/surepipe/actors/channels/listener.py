@@ -6,6 +6,7 @@ import asyncio
 import logging
 import threading
 from collections.abc import Callable, Container, Iterable
+from contextvars import copy_context
 from types import TracebackType
 from typing import Self, TypeAlias, Unpack, cast
 
@@ -104,6 +105,7 @@ class Listener:
         require_handler(accept)
         require_call("accept", accept, "channel")
         self._accept = accept
+        self._context = copy_context()
         self._plan = ChannelPlan(min(self.names), layers, back, route, settings, face="Listener")
         self._machine = machines.ListenerMachine(sorted(self.names))
         self._runtime = self._plan.options.runtime
@@ -198,7 +200,8 @@ class Listener:
     def _introduce(self, channel: ChannelFace) -> None:
         self._accepting = threading.get_ident()
         try:
-            finish(self._accept(channel), self._coroutines.wait)
+            context = self._context.copy()
+            context.run(finish, context.run(self._accept, channel), self._coroutines.wait)
         except (Exception, asyncio.CancelledError):
             logger.exception("accept raised for channel %s, which is closed again", channel.name)
             channel.abort()

@@ -16,8 +16,8 @@ producers and positions of one partition know nothing of another.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
@@ -863,11 +863,13 @@ class Transaction:
     goes on to the caller.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
+        """``changes``: what is called in the step that does all of it, where the store is in this process."""
         self.done = False
         self.outcomes: tuple[JoinedOutcome, ...] = ()
         self.requests: list[JoinedRequest] = []
         self.is_decided = False
+        self._changes = changes
 
     def add(self, request: JoinedRequest) -> None:
         self.requests.append(request)
@@ -909,6 +911,33 @@ class Transaction:
             self.outcomes = outcome.outcomes
         else:
             self.outcomes = (outcome,) * len(self.requests)
+
+
+def when_done(transaction: Transaction, change: Callable[[], None]) -> bool:
+    """Have this called in the step that does the transaction, even if its answer gets lost; False where the store
+    can't do that."""
+    changes = _changes_of(transaction)
+    if changes is None:
+        return False
+    changes.append(change)
+    return True
+
+
+def _changes_of(transaction: Transaction) -> list[Callable[[], None]] | None:
+    """No method, as stages see the transaction."""
+    return transaction._changes  # pyright: ignore[reportPrivateUsage]
+
+
+@contextmanager
+def taken_back(transaction: Transaction) -> Generator[None]:
+    """When this inner block raises, what was added in it is taken back, and the rest stays."""
+    requests, changes = transaction.requests, _changes_of(transaction) or []
+    before = len(requests), len(changes)
+    try:
+        yield
+    except BaseException:
+        del requests[before[0] :], changes[before[1] :]
+        raise
 
 
 @runtime_checkable

@@ -7,12 +7,11 @@ For one process, for tests and for trying things out. Threads may share it. A te
 from __future__ import annotations
 
 import secrets
-import sys
 import threading
 import time
 from bisect import bisect_right
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, NoReturn, Self, TypeVar
 
@@ -86,6 +85,7 @@ from surepipe.core.store_requests import (
     WaitForMore,
     missing,
     partition_of,
+    taken_back,
 )
 from surepipe.storage.complaints import tell_removed
 from surepipe.storage.positions import may_replace
@@ -772,9 +772,9 @@ class MemoryTransaction(Transaction):
     is_full = False
     """It takes any number of parts."""
 
-    def __init__(self) -> None:
-        super().__init__()
-        self.changes: list[Callable[[], None]] = []
+    def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
+        self.changes = [] if changes is None else changes
+        super().__init__(self.changes)
 
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""
@@ -786,20 +786,13 @@ class MemoryTransaction(Transaction):
 
         @property
         def connection(self) -> NoReturn:
-            sys.audit("surepipe.connection")  # a simulation refuses it, with the line that asks
             raise AttributeError(
                 "a transaction of a memory store has no connection: only SQLite has SQL"
             )
 
-    @contextmanager
-    def part(self) -> Generator[None]:
+    def part(self) -> AbstractContextManager[None]:
         """When this inner block raises, what was added in it is taken back, and the rest stays."""
-        requests, changes = len(self.requests), len(self.changes)
-        try:
-            yield
-        except BaseException:
-            del self.requests[requests:], self.changes[changes:]
-            raise
+        return taken_back(self)
 
 
 def _set(kept: dict[str, T], name: str, value: T | None) -> None:

@@ -24,8 +24,8 @@ import pytest
 from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
 from surepipe.pipelines.simulate.simulating import NotDeterministic, handler_subject, simulation_of
 from surepipe.pipelines.stages import Context
+from surepipe.simulation.actors.stores import transaction_of
 from surepipe.simulation.options import Options
-from surepipe.storage import MemoryStore
 
 Handler = Callable[..., object]
 SYSTEM = random.SystemRandom()
@@ -163,9 +163,8 @@ def _starts_a_thread(message: object) -> object:
 
 
 def _uses_sql(message: object) -> object:
-    with MemoryStore().transaction() as transaction:
-        untyped: Any = transaction
-        return message, untyped.connection
+    transaction: Any = transaction_of("sqlite", [])
+    return message, transaction.connection
 
 
 def _wrong(run: object) -> bool:

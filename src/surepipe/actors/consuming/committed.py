@@ -32,6 +32,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     called,
     said_together,
+    when_done,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 
@@ -59,20 +60,6 @@ class Parted(Protocol):
 def parted_of(transaction: object) -> Parted | None:
     """The same where it can take back a part. A protocol asks long: None first."""
     return transaction if transaction is not None and isinstance(transaction, Parted) else None
-
-
-@runtime_checkable
-class TellingTransaction(Protocol):
-    """A transaction that tells when it is done, even where its answer gets lost on the way back.
-
-    One of Redis has an ``also`` for commands of the server, and no such ``changes``.
-    """
-
-    changes: list[Callable[[], None]]
-
-    def also(self, change: Callable[[], None]) -> None:
-        """Do this in the same step."""
-        ...
 
 
 @runtime_checkable
@@ -269,8 +256,7 @@ class Commits:
                     request = self._state.request(self._state_after(work, done))
                     work.tried = done, request
                     transaction.commit(request)
-                    if isinstance(transaction, TellingTransaction):
-                        transaction.also(partial(self._receiver.crossed, work, done))
+                    when_done(transaction, partial(self._receiver.crossed, work, done))
         except Abandoned:
             work.cancel()
             return

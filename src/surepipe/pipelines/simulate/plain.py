@@ -23,8 +23,9 @@ from pydantic import BaseModel
 
 from surepipe.actors.codecs import AutoCodec, Codec, choose_codec
 from surepipe.audit.findings import Violation
+from surepipe.core.store_requests import Transaction
 from surepipe.pipelines.calling import Entry, entry_of, require_answer, told_of
-from surepipe.pipelines.engine_limits import key_words
+from surepipe.pipelines.engine_limits import home_of, key_words
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import BookRoutePart, PipePart
 from surepipe.pipelines.models.stages import (
@@ -49,11 +50,11 @@ from surepipe.pipelines.users_code import place_of_function
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.actors.stores import transaction_of
 from surepipe.simulation.outside import outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.timeline import digest_of
 from surepipe.simulation.world import Deployment, World
-from surepipe.storage.memory import MemoryTransaction
 
 if TYPE_CHECKING:
     from surepipe.pipelines.simulate.subject import PlanSubject
@@ -461,12 +462,17 @@ class PlainRun(Deployment):
         return known
 
     def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
-        is_committed = any(
-            pipe.name == about.pipe and pipe.settled is Boundary.COMMITTED
-            for pipe in self._plan.pipes
-        )
-        transaction = MemoryTransaction() if is_committed else None
+        transaction = self._transaction(about.pipe)
         return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
+
+    def _transaction(self, pipe_name: str) -> Transaction | None:
+        """That of a store which nobody looks into, with the face of the real one."""
+        pipe = next((pipe for pipe in self._plan.pipes if pipe.name == pipe_name), None)
+        if pipe is None or pipe.settled is not Boundary.COMMITTED:
+            return None
+        home = home_of(pipe)
+        kind = next((store.kind for store in self._plan.stores if store.name == home), "memory")
+        return transaction_of(kind, [])
 
     def _passage(self, name: str) -> Passage:
         return self.found.passages.setdefault(name, Passage())

@@ -18,7 +18,7 @@ from typing import cast
 from pydantic import BaseModel
 
 from surepipe.core.claims import Atom
-from surepipe.core.store_requests import Transaction
+from surepipe.core.store_requests import Transaction, when_done
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assembly import Cursor, SourceRow
 from surepipe.pipelines.models.sources import (
@@ -45,7 +45,6 @@ from surepipe.pipelines.users_code import imported
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.options import Options
-from surepipe.storage.memory import MemoryTransaction
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,9 +211,9 @@ class RecorderInLife:
     def seal(self, transaction: Transaction | None) -> None:
         """Make the group last: what a function did with a transaction happens when that is done."""
         pending, self._pending = self._pending, []
-        if pending and self._is_in(transaction):
-            assert isinstance(transaction, MemoryTransaction), "simulated stores have no others"
-            transaction.also(lambda: self._written(pending))
+        if pending and transaction is not None and self._is_in(transaction):
+            is_told = when_done(transaction, lambda: self._written(pending))
+            assert is_told, "simulated stores are in this process"
         elif pending:
             self._write(pending)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from typing import cast
@@ -24,10 +26,13 @@ from surepipe.core.store_requests import (
     StoreRequest,
     Together,
     TogetherOutcome,
+    Transaction,
     Unavailable,
     WaitForMark,
     WaitForMore,
+    taken_back,
 )
+from surepipe.errors import MisuseError
 from surepipe.guarantees import hops
 from surepipe.simulation.actors.lives import Life, Waiter
 from surepipe.simulation.events import Event, FrameFlight, Happening
@@ -36,6 +41,7 @@ from surepipe.simulation.stores.calls import PLAIN, StoreFates, is_write, name_o
 from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.simulation.timeline import as_detail, digests_of
 from surepipe.storage.memory import MemoryTransaction
+from surepipe.storage.sqlite.transaction import SqliteTransaction
 from surepipe.storage.together import was_done_before
 
 
@@ -58,6 +64,59 @@ class StoreBell:
         """Something was written."""
         for waiter in self._waiters:
             waiter.life.call(waiter)
+
+
+class SqliteInSimulation(SqliteTransaction):
+    """Has what a transaction of SQLite has; of that SQL is refused, as there is no file."""
+
+    def __init__(self, changes: list[Callable[[], None]]) -> None:
+        Transaction.__init__(self, changes)
+
+    @property
+    def connection(self) -> sqlite3.Connection:
+        """Refused, with the line that asks."""
+        sys.audit("surepipe.connection")
+        raise MisuseError("a simulated store has no SQL")
+
+    @property
+    def is_full(self) -> bool:
+        """It takes any number of parts, and nobody else waits to write."""
+        return False
+
+    @contextmanager
+    def part(self) -> Generator[None]:
+        with taken_back(self):
+            yield
+
+    @contextmanager
+    def reaches(self, thread: int | None) -> Generator[None]:
+        """A simulation has one thread."""
+        del thread
+        yield
+
+    def undo(self) -> None:
+        """Nothing was done yet."""
+
+    def finish(self, now_us: int) -> None:
+        """The simulated store does that."""
+        del now_us
+        raise MisuseError(
+            "a stage can't end its transaction: it ends when all behind the stage is done"
+        )
+
+
+def transaction_of(kind: str, changes: list[Callable[[], None]]) -> Transaction:
+    """One with the face that transactions of such a store have, so that a stage is refused in a simulation what a
+    real store refuses. ``changes`` are called when it is done; a command for a Redis server does nothing."""
+    if kind == "sqlite":
+        return SqliteInSimulation(changes)
+    if kind == "redis":
+        from surepipe.storage.redis.transaction import (  # noqa: PLC0415 - takes 0.1 s
+            RedisTransaction,
+        )
+
+        return RedisTransaction(changes)
+    return MemoryTransaction(changes)
 
 
 class SharedStore:
@@ -135,11 +194,12 @@ class LifeStore(Store):
         self._shared.bell.ring()
 
     @contextmanager
-    def transaction(self) -> Generator[MemoryTransaction]:
+    def transaction(self) -> Generator[Transaction]:
         """Everything that is added is done at once at the end, or nothing of it."""
         life = self._life
         life.check()
-        transaction = MemoryTransaction()
+        changes: list[Callable[[], None]] = []
+        transaction = transaction_of(self.kind, changes)
         yield transaction
         request = transaction.joined()
         name = name_of(request)
@@ -154,7 +214,7 @@ class LifeStore(Store):
         if isinstance(done, AllDone):
             # What the transaction settles is settled by its commit: told the other way round, a position would be
             # committed beyond messages that nobody has settled yet.
-            for change in () if was_done_before(request, done) else transaction.changes:
+            for change in () if was_done_before(request, done) else changes:
                 change()
             self._tell_all(request, done)
         is_answered = done is not None and is_heard

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
 from surepipe.core.store_requests import (
@@ -21,6 +21,7 @@ from surepipe.core.store_requests import (
     TogetherOutcome,
     Transaction,
     Unavailable,
+    taken_back,
 )
 from surepipe.errors import MisuseError
 from surepipe.storage.pages import size_of
@@ -56,8 +57,9 @@ class RedisTransaction(Transaction):
     (MSET, HSET, ZADD ...). Until the script runs nothing is done, so a part is taken back by forgetting it.
     """
 
-    def __init__(self) -> None:
-        super().__init__()
+    def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
+        """``changes``: of a simulated store alone, as a server calls nothing here."""
+        super().__init__(changes)
         self._expected: dict[int, int] = {}
         """Where a position must be for the commit with this place among the requests."""
         self._own: tuple[Sequence[Argument], Sequence[str]] | None = None
@@ -74,9 +76,9 @@ class RedisTransaction(Transaction):
         requests, own, added = len(self.requests), self._own, self._bytes
         self._parts += 1
         try:
-            yield
+            with taken_back(self):
+                yield
         except BaseException:
-            del self.requests[requests:]
             for place in [place for place in self._expected if place >= requests]:
                 del self._expected[place]
             self._own, self._bytes = own, added

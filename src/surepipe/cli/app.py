@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, cast
 
 import typer
+from typer.core import TyperCommand
 
 from surepipe.cli.commands.audit import audit
 from surepipe.cli.commands.bench import bench
@@ -75,6 +77,42 @@ GROUPS: dict[str, typer.Typer] = {"dlq": dlq, "book": book, "node": node, "plan"
 """Commands that have commands of their own."""
 
 
+MAY_BE_EMPTY = frozenset({"bodies", "key", "dedupe", "note", "value"})
+"""Messages, keys and remarks: texts that mean something when they are empty. Nothing else does."""
+WHOLE_MAX, SECONDS_MAX = 2**63 - 1, 1_000_000_000
+"""Larger ones are of no use to anybody, and no clock of the system waits that long."""
+
+
+class _Command(TyperCommand):
+    """A command whose values are none by accident: ``--out "$DIR"`` with an unset DIR is told, and not taken for
+    the folder that this runs in; and so is a number below 0, one without end, and ``nan``."""
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        params: list[Any] = list(self.params)
+        given, _, _ = self.make_parser(ctx).parse_args(args=list(args))
+        for param in params:
+            if param.name not in MAY_BE_EMPTY and "" in _all_of(given.get(param.name)):
+                raise typer.BadParameter("it is empty: leave it out, or give a value", ctx, param)
+        rest = super().parse_args(ctx, args)
+        for param in params:
+            for value in _all_of(ctx.params.get(param.name)):
+                if why := _no_number(value):
+                    raise typer.BadParameter(why, ctx, param)
+        return rest
+
+
+def _all_of(value: object) -> Iterable[object]:
+    return cast("Iterable[object]", value) if isinstance(value, list | tuple) else (value,)
+
+
+def _no_number(value: object) -> str:
+    """Why no option takes this number; empty for one that may be taken, and for what is none."""
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        return ""
+    most = WHOLE_MAX if isinstance(value, int) else SECONDS_MAX
+    return "" if 0 <= value <= most else f"{value} is not from 0 to {most:,}"  # nan is neither
+
+
 def _paragraphs(text: str) -> str:
     """A docstring without the line breaks that only the source needs."""
     return "\n\n".join(" ".join(part.split()) for part in text.split("\n\n"))
@@ -89,8 +127,11 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 for _name, (_function, _epilog) in COMMANDS.items():
-    app.command(_name, help=_paragraphs(_function.__doc__ or ""), epilog=_epilog)(_function)
+    _help = _paragraphs(_function.__doc__ or "")
+    app.command(_name, cls=_Command, help=_help, epilog=_epilog)(_function)
 for _name, _group in GROUPS.items():
+    for _one in _group.registered_commands:
+        _one.cls = _Command
     app.add_typer(_group, name=_name)
 
 

@@ -87,7 +87,10 @@ def new(
         ),
     ] = None,
     port: Annotated[
-        int, typer.Option(help="The port of n1 on this machine; n2 has the next one.", min=1)
+        int,
+        typer.Option(
+            help="The port of n1 on this machine; n2 has the next one.", min=1, max=65_535
+        ),
     ] = NODES_PORT,
     decided: Annotated[
         bool,
@@ -167,7 +170,12 @@ def run(
     ] = None,
     metrics_port: Annotated[
         int | None,
-        typer.Option(help="Serve what it counts to Prometheus, at this port.", show_default=False),
+        typer.Option(
+            help="Serve what it counts to Prometheus, at this port.",
+            min=1,
+            max=65_535,
+            show_default=False,
+        ),
     ] = None,
 ) -> None:
     """Run a node until it is stopped (Ctrl-C), or killed: it goes on where it was when it is run again.

@@ -27,7 +27,7 @@ def simulate(
     *,
     seeds: Annotated[int, typer.Option(help="How many schedules to try.", min=1)] = 100,
     seed: Annotated[
-        int | None, typer.Option(help="Try this one schedule.", show_default=False)
+        int | None, typer.Option(help="Try this one schedule.", min=0, show_default=False)
     ] = None,
     faults: Annotated[
         str | None,
@@ -50,7 +50,9 @@ def simulate(
     ] = False,
     jobs: Annotated[
         int | None,
-        typer.Option(help="How many processes share the work; all cores when not given.", min=1),
+        typer.Option(
+            help="How many processes share the work; all cores when not given.", min=1, max=1024
+        ),
     ] = None,
     replay: Annotated[
         Path | None, typer.Option(metavar="SCRIPT", help="Repeat the run of this script.")

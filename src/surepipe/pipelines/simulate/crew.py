@@ -72,7 +72,7 @@ class Crew:
 
         Raises CannotSimulate, of the first piece in order that can't be.
         """
-        pieces = [seeds[start : start + PIECE] for start in range(0, len(seeds), PIECE)]
+        pieces = (seeds[start : start + PIECE] for start in range(0, len(seeds), PIECE))
         return self._each(_campaign, pieces, self._ahead)
 
     def broken(self, faults: Iterable[str]) -> Iterator[Broken | None]:
@@ -81,7 +81,7 @@ class Crew:
         return self._each(_broken, named, len(named))
 
     def _each(
-        self, work: Callable[[Simulation, A], T], items: Sequence[A], ahead: int
+        self, work: Callable[[Simulation, A], T], items: Iterable[A], ahead: int
     ) -> Iterator[T]:
         """The answers in order; so many are asked for before they are wanted."""
         pool = self._pool

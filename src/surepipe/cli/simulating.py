@@ -26,6 +26,7 @@ from surepipe.pipelines.simulate.simulating import (
     TWICE,
     Simulation,
     SimulationFailed,
+    changed_since,
     require_expected,
     simulation_of_plan,
 )
@@ -301,13 +302,15 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
             f"{script}: this is a script of the pipeline {told.subject}, and the file is that of "
             f"{simulation.subject.name}: name the file that the script was made with"
         )
+    others = list(changed_since(simulation.subject, told.code))
     try:
         result = simulation.replay(told)
     except SimulationFailed as failure:
         found.code, found.failure = Exit.VIOLATED, str(failure)
         return
     found.events = result.events
-    found.explored = ["nothing is violated in this run"]
+    since = f"; since the script was written, {' and '.join(others)}" if others else ""
+    found.explored = [f"nothing is violated in this run{since}"]
 
 
 def _how_to_replace(error: CannotSimulate) -> str:

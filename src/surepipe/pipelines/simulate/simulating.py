@@ -10,11 +10,13 @@ import os
 import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias, cast
 
+from surepipe import __version__
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
@@ -42,6 +44,7 @@ from surepipe.pipelines.simulate.campaign import (
     used_in,
     within_reach,
 )
+from surepipe.pipelines.simulate.ends import canonical
 from surepipe.pipelines.simulate.functions import (
     Functions,
     globals_in,
@@ -69,6 +72,7 @@ from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.report.words import brief_apart, differ, fault_words
 from surepipe.simulation.results import Counterexample, RunResult
+from surepipe.simulation.timeline import digest_of
 
 __all__ = [
     "NotDeterministic",
@@ -264,6 +268,56 @@ def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
             yield f"sink {sink.name}", sink.call
 
 
+# What the run of a script depends on: written down with it, so that a stale one can say what has changed.
+
+
+def state_of(subject: PlanSubject, messages: int | None = None) -> str:
+    """``name=digest`` of the plan, the rows (so many of each source), the code of the stages, and surepipe."""
+    plan, most = subject.plan, subject.most if messages is None else messages
+    parts = (plan.sources, plan.pipes, plan.stages, plan.sinks, plan.stores, plan.simulate)
+    rows = {name: canonical(list(found[:most])) for name, found in subject.messages.items()}
+    digests = {
+        "messages": str(most),
+        "plan": digest_of(repr(parts).encode()),
+        "rows": digest_of(repr(rows).encode()),
+        "surepipe": __version__,
+        **{f"{one.__name__}.py": digest_of(_text_of(one)) for one in subject.modules},
+    }
+    return " ".join(f"{name}={digest}" for name, digest in digests.items())
+
+
+def _text_of(module: ModuleType) -> bytes:
+    with suppress(OSError, TypeError):
+        return Path(cast("str", module.__file__)).read_bytes()
+    return b""
+
+
+_CHANGED = {
+    "plan": "the pipeline's file has changed",
+    "rows": "the rows of its sources have changed",
+}
+_UNKNOWN_CHANGE = (
+    "The pipeline, its stages and its rows are seen to be the same: something is not that a stage takes from "
+    "elsewhere, or the script was written by hand"
+)
+
+
+def changed_since(subject: PlanSubject, state: str) -> Iterator[str]:
+    """What is not any more as ``state`` says, in words."""
+    then = dict(one.split("=", 1) for one in state.split() if "=" in one)
+    messages = then.get("messages", "")
+    count = int(messages) if messages.isdigit() else subject.most
+    if count > subject.most:
+        yield f"the run had {count} messages, and this one has {subject.most} (--messages {count})"
+    now = dict(one.split("=", 1) for one in state_of(subject, count).split())
+    for name in sorted({*then} - {"messages", "rows" if count > subject.most else ""}):
+        if name not in now:
+            yield f"{name} is none of its modules any more"
+        elif now[name] != then[name]:
+            what = f"surepipe {then[name]} became {now[name]}" if name == "surepipe" else ""
+            yield what or _CHANGED.get(name, f"{name} has changed")
+
+
 @dataclass
 class Simulation:
     """One subject and how it is run."""
@@ -376,12 +430,14 @@ class Simulation:
                 )
 
     def replay(self, script: Script) -> RunResult:
-        """The run that a script tells of. Raises SimulationFailed when it breaks something, or is stale."""
+        """The run that a script tells of. Raises SimulationFailed when it breaks something, and ConfigurationError
+        for a script that is stale: such a run says nothing of the pipeline, neither good nor bad."""
         result = repeat(self.subject, script, is_shown=True)
         if result.stale is not None:
-            raise SimulationFailed(
-                f"the script is stale: nothing happened at {result.stale}. The pipeline, its stages or its rows "
-                "are others now, or surepipe is: simulate again"
+            others = " and ".join(changed_since(self.subject, script.code))
+            known = f"Since it was written, {others}" if others else _UNKNOWN_CHANGE
+            raise ConfigurationError(
+                f"the script is stale: nothing happens any more at {result.stale}. {known}: simulate again"
             )
         if result.violations:
             raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
@@ -404,7 +460,7 @@ class Simulation:
             self.reports.mkdir(parents=True, exist_ok=True)
             stem = f"{self.subject.name}-{failure.violation.property}-{failure.seed}"
             where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
-            save_script(least.script, script)
+            save_script(replace(least.script, code=state_of(self.subject)), script)
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
         example = pointed(self.subject, example)
         if where is not None:

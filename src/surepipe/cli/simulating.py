@@ -226,7 +226,7 @@ def _campaign(
                 twin = _twin_of(request, _digests(results), held)
                 request.say(f"{_first(simulation, found)}: {broke}")
             if result.first is not None:
-                _make_sure(request, result, result.first.seed, found)
+                _make_sure(request, simulation, result, found)
                 return
             if _is_late(request, started):
                 break
@@ -243,12 +243,13 @@ def _campaign(
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
         retold = [text for one in results for text in one.retold]
-        found.unjudged = tuple(dict.fromkeys((*retold, *simulation.unjudged())))
+        shared = simulation.shared(*results)
+        found.unjudged = tuple(dict.fromkeys((*retold, *shared, *simulation.unjudged())))
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))
         if twin is not None:
-            _compare(twin, results, _digests(results), found)
+            _compare(twin, simulation, results, _digests(results), found)
     found.broken = [one for one in broken if one is not None and found.code is Exit.HELD]
     if request.explores:
         _explore(simulation, found)
@@ -345,17 +346,23 @@ def _twin_of(
     return twin
 
 
-def _make_sure(request: SimulateRequest, result: PlanResult, seed: int, found: Findings) -> None:
+def _make_sure(
+    request: SimulateRequest, simulation: Simulation, result: PlanResult, found: Findings
+) -> None:
     """What a run broke counts when the run can be repeated."""
+    assert result.first is not None
+    seed = result.first.seed
     digests = {seed: result.digests[seed]}
     with ExitStack() as held:
-        _compare(_twin_of(request, digests, held), [result], digests, found)
-    if found.code is Exit.NOT_DETERMINISTIC:
-        found.failure = ""
+        _compare(_twin_of(request, digests, held), simulation, [result], digests, found)
+    if found.code is not Exit.VIOLATED:
+        found.failure = found.property = ""
+        found.page = found.script = None
 
 
 def _compare(
     twin: subprocess.Popen[str],
+    simulation: Simulation,
     results: Sequence[PlanResult],
     digests: Mapping[int, str],
     found: Findings,
@@ -369,6 +376,12 @@ def _compare(
     answers = {seed: said for result in results for seed, said in result.answers.items()}
     for seed, digest in digests.items():
         if other["digests"][str(seed)] != digest:
+            leaking = [text for one in results for text in one.leaking]
+            if leaking:  # it is known why, so that is what is said
+                found.code = Exit.NOT_EXERCISED
+                known = (*found.unjudged, *leaking, *simulation.shared(*results))
+                found.unjudged = tuple(dict.fromkeys(known))
+                return
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC
             found.complaint = _difference(seed, answers.get(seed, []), there)

@@ -165,6 +165,20 @@ def test_a_double_takes_its_place(tmp_path: Path) -> None:
     assert done.returncode == Exit.NOT_EXERCISED, done.stderr
 
 
+def test_a_stage_that_asks_a_generator_of_its_module_is_not_judged_and_the_generator_is_named(
+    tmp_path: Path,
+) -> None:
+    """On two processes no seed is the same again, which is no riddle: it is known why (simulation X-25)."""
+    stages = (
+        "import itertools\n"
+        "numbers = (number for number in itertools.count())\n"
+        "def price(order):\n    return {**order, 'number': next(numbers)}\n"
+    )
+    done = command(shop(tmp_path, stages), "--seeds", "20", "--faults", "receiver-crash", jobs=2)
+    assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
+    assert "not judged: shop_stages.numbers (shop_stages.py:2) is a generator, which" in done.stdout
+
+
 @pytest.mark.long
 def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
     """Exit 4, the stage and both answers (simulation X-25, XT-3)."""

@@ -767,6 +767,99 @@ def test_what_functions_hold_around_them_and_by_default_belongs_to_one_process()
     assert memory.changed == tuple(f"stages.{name}" for name in (*named.split(), "price.total"))
 
 
+BOUND_IN = """
+import itertools
+from functools import partial
+class Kept:
+    def __init__(self):
+        self.seen = []
+    def add(self, one):
+        self.seen.append(one)
+        return list(self.seen)
+"""
+BOUND = {
+    "a method": "call = Kept().add",
+    "a method of a list": "call = [].append",
+    "the next of an iterator": "call = itertools.count().__next__",
+    "a partial": "call = partial(lambda kept, one: kept.append(one) or list(kept), [])",
+    "a partial of a method": "call = partial(Kept().add)",
+    "a partial with a name": "call = partial(lambda one, kept: kept.append(one) or list(kept), kept=[])",
+}
+
+
+@pytest.mark.parametrize("bound", BOUND.values(), ids=list(BOUND))
+def test_what_a_method_or_a_partial_was_made_with_belongs_to_one_process(bound: str) -> None:
+    """It is kept between calls as a global of its own would be, and its change is named (simulation X-25)."""
+    module = ModuleType("stages")
+    exec(BOUND_IN, vars(module))
+    exec(bound, vars(module))
+    memory = ProcessMemory([module])
+
+    def called(one: int) -> object:
+        is_next = "__next__" in bound
+        found = module.call() if is_next else module.call(one)
+        return list(module.call.__self__) if found is None else found
+
+    memory.enter("first")
+    fresh = called(7)
+    memory.enter("second")
+    assert called(7) == fresh
+    memory.enter("first")
+    assert called(7) != fresh
+    memory.reset()
+    assert memory.changed == ("stages.call",)
+
+
+UNWILLING = {
+    "a class that lets nothing be set": "class Meta(type):\n"
+    "    def __setattr__(cls, name, value): raise TypeError\n"
+    "    def __delattr__(cls, name): raise TypeError\n"
+    "class kept(metaclass=Meta):\n"
+    "    seen = []\n",
+    "a mapping that raises": "from collections.abc import Mapping\n"
+    "class Lazy(Mapping):\n"
+    "    def __getitem__(self, key): raise OSError\n"
+    "    def __iter__(self): raise OSError\n"
+    "    def __len__(self): raise OSError\n"
+    "kept = Lazy()\n",
+    "an object without fields": "class Odd:\n"
+    "    @property\n"
+    "    def __dict__(self): raise ValueError\n"
+    "    def __eq__(self, other): raise ValueError\n"
+    "    def __repr__(self): raise ValueError\n"
+    "    __hash__ = None\n"
+    "kept = Odd()\n",
+    "a copy that ends the process": "class Odd:\n"
+    "    def __deepcopy__(self, memo): raise SystemExit(3)\n"
+    "kept = Odd()\n",
+    "a thread": "import threading\nkept = threading.Thread(target=print)\n",
+    "a lock": "import threading\nkept = threading.Lock()\n",
+    "a socket": "import socket\nkept = socket.socket()\nkept.close()\n",
+    "a database": "import sqlite3\nkept = sqlite3.connect(':memory:')\nkept.close()\n",
+    "a loop": "import asyncio\nkept = asyncio.new_event_loop()\nkept.close()\n",
+    "a reference": "import weakref\nclass Kind: pass\nkept = weakref.ref(Kind())\n",
+    "a list of itself": "kept = []\nkept.append(kept)\n",
+    "very deep": "kept = []\nfor _ in range(5000): kept = [kept]\n",
+    "a generator that is through": "kept = iter(one for one in ())\nlist(kept)\n",
+    "an async generator": "async def given(): yield 1\nkept = given()\n",
+}
+
+
+@pytest.mark.parametrize("text", UNWILLING.values(), ids=list(UNWILLING))
+def test_an_object_that_does_not_let_itself_be_read_or_copied_stays_one_for_all(text: str) -> None:
+    """And nothing raises for it (simulation X-25)."""
+    module = ModuleType("stages")
+    exec(text, vars(module))
+    kept = module.kept
+    memory = ProcessMemory([module])
+    for life in ("first", "second", "first"):
+        memory.enter(life)
+        vars(module)["added"] = [life]
+    memory.reset()
+    assert module.kept is kept
+    assert memory.changed == ("stages.added",)
+
+
 NUMBERED_BY_A_GENERATOR = """
 def counted():
     number = 0
@@ -790,6 +883,12 @@ def test_what_cannot_be_set_back_between_runs_is_not_judged(
     assert "stage price answers" in said
     assert "when the same run is repeated: it keeps something between runs" in said
     assert simulation.memory == (f"{MODULE}.numbers",)
+    with pytest.raises(NotExercised) as found:
+        simulation.run(range(2))
+    line = 1 + NUMBERED_BY_A_GENERATOR.splitlines().index("numbers = counted()")
+    assert f"{MODULE}.numbers ({MODULE}.py:{line}) is a generator, which can't be set" in str(
+        found.value
+    )
 
 
 def test_what_is_done_for_every_third_message_by_a_count_in_memory_is_not_said_to_hold(

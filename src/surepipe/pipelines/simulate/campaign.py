@@ -118,6 +118,8 @@ class PlanResult:
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: tuple[str, ...] = ()
     """sentences about stages that answer otherwise, or do more outside, when a message is tried again"""
+    leaking: tuple[str, ...] = ()
+    """those of them that answer otherwise when the same run is repeated"""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """of each stage: how many messages it gives nothing for, in a run without faults"""
     forgotten: tuple[str, ...] = ()
@@ -320,7 +322,7 @@ def run_seeds(
     found.not_compared = not_compared(subject)
     known = subject.references.get(messages)
     if known is not None:
-        found.by_order = known.by_order
+        found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
         found.retold = known.retold if has_check else (*known.retold, *known.keyless)
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}

@@ -15,15 +15,18 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
+from datetime import date, datetime, timedelta, timezone
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import isdatadescriptor, isroutine
 from itertools import count
 from logging import Logger
 from pathlib import Path
+from re import Pattern
 from types import (
+    AsyncGeneratorType,
     BuiltinFunctionType,
     CellType,
     FunctionType,
@@ -46,7 +49,9 @@ _DEPTH = 6
 LARGE = 10_000
 """So many parts make a value large."""
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
-_ROUTINES = (FunctionType, BuiltinFunctionType, MethodType, MethodWrapperType)
+_BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
+"""What is called on an object: it keeps that as a global of its own would."""
+_ROUTINES = (FunctionType, *_BOUND)
 
 
 class _Form(Enum):
@@ -54,6 +59,7 @@ class _Form(Enum):
 
     PLAIN = "plain"
     NO_DATA = "no data"
+    BOUND = "bound"
     MAP = "map"
     SET = "set"
     LIST = "list"
@@ -65,6 +71,8 @@ def _form_of(kind: Any) -> _Form:
     """How values of a type are read. Thousands of values are looked at before and after each run, of few types."""
     if issubclass(kind, _PLAIN):
         return _Form.PLAIN
+    if issubclass(kind, (partial, *_BOUND)):
+        return _Form.BOUND
     if issubclass(kind, (type, ModuleType, Outside, Logger, *_ROUTINES)) or _is_method_descriptor(
         kind
     ):
@@ -74,6 +82,15 @@ def _form_of(kind: Any) -> _Form:
     if issubclass(kind, Set):
         return _Form.SET
     return _Form.LIST if issubclass(kind, list | tuple | deque) else _Form.OBJECT
+
+
+def _bound_in(value: Any) -> tuple[object, ...]:
+    """What a method was taken from, or a partial was given: nothing for what belongs to a module or a class."""
+    if isinstance(value, partial):
+        told = cast("partial[object]", value)
+        return (*_bound_in(told.func), *told.args, *told.keywords.values())
+    owner = getattr(value, "__self__", None) if isinstance(value, _BOUND) else None
+    return () if owner is None or isinstance(owner, type | ModuleType) else (owner,)
 
 
 def _is_method_descriptor(kind: Any) -> bool:
@@ -103,6 +120,8 @@ def _inner(value: object) -> Collection[object]:
     match _form_of(kind):
         case _Form.PLAIN | _Form.NO_DATA:
             return ()
+        case _Form.BOUND:
+            return _bound_in(value)
         case _Form.OBJECT:
             return _fields_of(value)
         case _:
@@ -113,7 +132,17 @@ def _fields_of(value: object) -> Mapping[str, object]:
     """Of a generator, which can't be copied, the variables that tell how far it has come."""
     if isinstance(value, GeneratorType):
         return value.gi_frame.f_locals if value.gi_frame else {}
-    return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+    kind: Any = type(value)
+    fields = cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+    slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
+    return {**fields, **slots} if slots else fields
+
+
+@lru_cache(maxsize=4096)
+def _slots_of(kind: type) -> tuple[str, ...]:
+    named = (vars(one).get("__slots__", ()) for one in kind.__mro__)
+    slots = [name for one in named for name in ((one,) if isinstance(one, str) else one)]
+    return tuple(name for name in slots if not name.startswith("__"))
 
 
 def memory_of(modules: Iterable[ModuleType]) -> Memory:
@@ -173,6 +202,8 @@ def _of_class(name: str, owner: type | FunctionType) -> Memory:
 class _Variable:
     """A variable around functions, which share it."""
 
+    home: str
+    """the module of the functions"""
     name: str
     cell: CellType
 
@@ -211,6 +242,10 @@ class _Default:
             given = self.function.__defaults__ or ()
             self.function.__defaults__ = (*given[: self.place], value, *given[self.place + 1 :])
 
+    @property
+    def home(self) -> str:
+        return str(self.function.__module__)
+
     def _all(self) -> Any:
         is_named = isinstance(self.place, str)
         return self.function.__kwdefaults__ if is_named else self.function.__defaults__
@@ -233,7 +268,7 @@ def _hidden_in(module: ModuleType) -> Iterator[_Hidden]:
         for called, cell in zip(
             function.__code__.co_freevars, function.__closure__ or (), strict=True
         ):
-            variable = _Variable(f"{name}.{called}", cell)
+            variable = _Variable(module.__name__, f"{name}.{called}", cell)
             if id(cell) not in seen:
                 seen[id(cell)] = None
                 yield variable
@@ -250,10 +285,13 @@ def _functions_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
             yield from ((called, function) for function in _functions_of(one))
 
 
-def _functions_of(value: object) -> Iterator[FunctionType]:
+def _functions_of(value: Any) -> Iterator[FunctionType]:
     """The value, or what is called by it: a method, or a function with a cache before it."""
-    while not isinstance(value, FunctionType) and (isroutine(value) or isinstance(value, property)):
-        inner = (getattr(value, name, None) for name in ("__func__", "__wrapped__", "fget"))
+    while not isinstance(value, FunctionType) and (
+        isroutine(value) or isinstance(value, property | partial)
+    ):
+        held = cast("object", value)
+        inner = (getattr(held, name, None) for name in ("__func__", "__wrapped__", "fget", "func"))
         value = next((one for one in inner if one is not None), None)
     if isinstance(value, FunctionType):
         yield value
@@ -277,9 +315,12 @@ def _held_by(owner: Owner) -> Mapping[str, Any]:
 
 
 def _content(value: Any) -> str | None:
-    if not is_large(value):
-        return _text(value, _DEPTH)
-    return f"{type(value).__name__} of {len(_inner(value))}"
+    """None also for an object that does not let itself be read: its own code may raise anything."""
+    with suppress(Exception):
+        if not is_large(value):
+            return _text(value, _DEPTH)
+        return f"{type(value).__name__} of {len(_inner(value))}"
+    return None
 
 
 def _text(value: object, depth: int) -> str | None:
@@ -288,15 +329,16 @@ def _text(value: object, depth: int) -> str | None:
     form = _form_of(kind)
     if form is _Form.PLAIN:
         return repr(value)
-    if depth == 0 or form is _Form.NO_DATA:
+    bound = _bound_in(value)
+    if depth == 0 or form is _Form.NO_DATA or (form is _Form.BOUND and not bound):
         return None
     data = cast("Any", value)
     if form is _Form.MAP:
         return _joined("map", [f"{_part(k, depth)}={_part(v, depth)}" for k, v in data.items()])
     if form is _Form.SET:
         return _joined("set", sorted([_part(one, depth) for one in data]))
-    if form is _Form.LIST:
-        return _joined("list", [_part(one, depth) for one in data])
+    if form in (_Form.LIST, _Form.BOUND):
+        return _joined("list", [_part(one, depth) for one in bound or data])
     fields = _fields_of(value).items()
     return _joined(kind.__name__, [f"{name}={_part(one, depth)}" for name, one in fields])
 
@@ -316,16 +358,23 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 # imported, and has its own from there on. Whenever the user's code of another life is entered, the values are
 # exchanged.
 #
-# Containers and objects of the modules' own classes are copied. Other objects (a client, a model), and large
-# tables, stay the same for all, and so do generators; ``functools.cache`` is emptied, as it keeps nothing for
-# anybody else.
+# Containers and objects of the modules' own classes are copied, and what methods and partials are bound to. Other
+# objects (a client, a model), and large tables, stay the same for all, and so do generators; ``functools.cache``
+# is emptied, as it keeps nothing for anybody else.
 
+
+_DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+_UNCHANGING = frozenset({Pattern, object, range, slice, date, datetime, timedelta, timezone})
+"""Of libraries, and yet no memory."""
 
 Owner: TypeAlias = ModuleType | type | FunctionType | _Hidden
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
-_COPIED_FROM = ("builtins", "collections", "itertools", "random")
+_COPIED_FROM = (
+    *("_io", "array", "builtins", "collections", "decimal", "fractions", "functools"),
+    *("io", "itertools", "random", "types"),
+)
 
 
 class ProcessMemory:
@@ -335,6 +384,8 @@ class ProcessMemory:
         self._modules = tuple(dict.fromkeys(modules))
         self._own = frozenset(module.__name__ for module in self._modules)
         self._hidden = tuple(one for module in self._modules for one in _hidden_in(module))
+        self._shared: dict[int, None] = {}
+        """Of values that are one for all lives, as they can't be copied."""
         self._imported = self._present()
         self._first = self._copied(self._imported)
         self._memory = memory_of(self._modules)
@@ -346,6 +397,13 @@ class ProcessMemory:
     def changed(self) -> tuple[str, ...]:
         """The names of what lives have changed so far, in order."""
         return tuple(sorted(self._changed))
+
+    def not_set_back(self) -> Iterator[str]:
+        """Names what the modules hold that may change and is one for all lives, with its place and what it is."""
+        for (owner, name), value in self._imported.items():
+            place = _place_of(owner, name) if id(value) in self._shared else ""
+            if place:  # what has none was imported
+                yield f"{_name_of(owner, name)} ({place}) is {_kind_of(value)}"
 
     def enter(self, life: Hashable) -> None:
         """From here on this life's code runs."""
@@ -376,12 +434,19 @@ class ProcessMemory:
     def _install(self, values: Values) -> None:
         for (owner, name), value in self._present().items():
             if (owner, name) not in values:
-                delattr(owner, name)
+                with suppress(Exception):  # a class whose attributes can't be deleted, or set
+                    delattr(owner, name)
             elif values[owner, name] is not value:
-                setattr(owner, name, values[owner, name])
+                self._set(owner, name, values[owner, name])
         for (owner, name), value in values.items():
             if name not in _held_by(owner):
-                setattr(owner, name, value)
+                self._set(owner, name, value)
+
+    def _set(self, owner: Owner, name: str, value: Any) -> None:
+        try:
+            setattr(owner, name, value)
+        except Exception:  # noqa: BLE001 - a class that refuses it keeps one value for all
+            self._shared[id(self._imported.get((owner, name)))] = None
 
     def _present(self) -> Values:
         """What the modules and their classes hold now."""
@@ -413,12 +478,29 @@ class ProcessMemory:
     def _copied(self, values: Values) -> Values:
         """One copy of all together: what two names share, they share in the copy too."""
         memo = {id(value): value for value in values.values() if not self._is_copied(value)}
-        return {place: _copy_of(value, memo) for place, value in values.items()}
+        found: dict[tuple[Owner, str], Any] = {}
+        for place, value in values.items():
+            try:
+                found[place] = _copy_of(value, memo)
+            except (
+                _NotCopied
+            ):  # a lock in it, say: it stays one for all, and a change of it is told
+                found[place] = value
+                self._shared[id(value)] = None
+        return found
 
     def _is_copied(self, value: object) -> bool:
-        kind = type(value)
+        kind: Any = type(value)
+        form = _form_of(kind)
+        if form in (_Form.PLAIN, _Form.NO_DATA):
+            return form is _Form.PLAIN
+        if form is _Form.BOUND:
+            return all(self._is_copied(one) for one in _bound_in(value))
         is_ours = kind is not object and kind.__module__ in (*_COPIED_FROM, *self._own)
-        return is_ours and not is_large(value)
+        is_copied = is_ours and not _is_large_or_unreadable(value)
+        if not is_copied and kind not in _UNCHANGING:
+            self._shared[id(value)] = None
+        return is_copied
 
 
 def _name_of(owner: Owner, name: str) -> str:
@@ -430,7 +512,13 @@ def _name_of(owner: Owner, name: str) -> str:
 
 
 def _is_data(value: object) -> bool:
+    if _bound_in(value):
+        return True
     return not (isinstance(value, type | ModuleType) or isroutine(value) or isdatadescriptor(value))
+
+
+class _NotCopied(Exception):
+    """A value that can't be copied, or does not want to be."""
 
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
@@ -439,9 +527,75 @@ def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
             catch_warnings()
         ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
             simplefilter("ignore", DeprecationWarning)
-            return deepcopy(value, memo)
-    except Exception:  # noqa: BLE001 - a lock in it, say: it stays one for all, and a change of it is told
-        return value
+            return _copy_of_bound(value, memo) if _bound_in(value) else deepcopy(value, memo)
+    except KeyboardInterrupt:
+        raise
+    except BaseException as error:  # whatever __deepcopy__ of a user's class raises
+        raise _NotCopied from error
+
+
+def _copy_of_bound(value: Any, memo: dict[int, Any]) -> Any:
+    """``deepcopy`` takes a method of a builtin type, such as ``[].append``, for a function."""
+    if isinstance(value, partial):
+        told: Any = cast("object", value)
+        func = _copy_of_bound(told.func, memo) if _bound_in(told.func) else told.func
+        return type(told)(func, *deepcopy(told.args, memo), **deepcopy(told.keywords, memo))
+    if isinstance(value, MethodType):
+        return deepcopy(value, memo)
+    return getattr(deepcopy(value.__self__, memo), value.__name__)
+
+
+def _is_large_or_unreadable(value: object) -> bool:
+    try:
+        return is_large(value)
+    except Exception:  # noqa: BLE001 - the code of a user's own container may raise anything
+        return True
+
+
+def _kind_of(value: object) -> str:
+    """In words: a generator, an object of csv.reader."""
+    kind = type(value)
+    if isinstance(value, GeneratorType | AsyncGeneratorType):
+        return "a generator"
+    if bound := _bound_in(value):
+        return f"bound to {_kind_of(bound[0])}"
+    if kind in (list, dict, set, tuple, deque):
+        return f"a {kind.__name__} with something that can't be copied"
+    return f"an object of {kind.__module__.lstrip('_')}.{kind.__name__}"
+
+
+def _place_of(owner: Owner, name: str) -> str:
+    """The line that gives a name of a module its value first; of what a class or function has, that of it."""
+    module = owner if isinstance(owner, ModuleType) else sys.modules.get(_home_of(owner))
+    with suppress(Exception):
+        assert module is not None
+        wanted = (
+            name
+            if owner is module
+            else _name_of(owner, name).split(".")[module.__name__.count(".") + 1]
+        )
+        line = _lines_of(inspect.getsource(module))[wanted]
+        return f"{Path(cast('str', module.__file__)).name}:{line}"
+    return ""
+
+
+def _home_of(owner: Owner) -> str:
+    return owner.home if isinstance(owner, _Hidden) else owner.__module__
+
+
+@lru_cache(maxsize=256)
+def _lines_of(text: str) -> Mapping[str, int]:
+    """Where a text gives each of its names a value, outside of functions."""
+    found: dict[str, int] = {}
+    for node in ast.parse(text).body:
+        for inner in [node] if isinstance(node, _DEFINITIONS) else ast.walk(node):
+            name = (
+                inner.id if isinstance(inner, ast.Name) and isinstance(inner.ctx, ast.Store) else ""
+            )
+            name = inner.name if isinstance(inner, _DEFINITIONS) else name
+            if name:
+                found.setdefault(name, getattr(inner, "lineno", 0))
+    return found
 
 
 # The modules of a user's project that stages are made of: their own, and those of it that these import.

@@ -161,6 +161,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keyed,
         veils,
         by_order,
+        leaking,
     )
 
 

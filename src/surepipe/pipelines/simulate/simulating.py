@@ -12,6 +12,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
+from itertools import islice
 from pathlib import Path
 from types import ModuleType
 from typing import TypeAlias, cast
@@ -171,6 +172,8 @@ def handler_subject(
 
 TWICE = 20
 """So many of the first seeds are run twice."""
+SHARED = 3
+"""So many objects that no process has for itself are named."""
 EXERCISED_FROM = 100
 """From so many seeds on, a kind of fault that never struck is a finding."""
 
@@ -343,16 +346,16 @@ class Simulation:
         NotDeterministic, and NotExercised."""
         numbers = list(seeds)
         found = self.campaign(numbers, stop_at_first=True)
-        if found.first is not None:
-            self.check_twice([found.first.seed], found.digests)
-            raise self.failed(found.first)
-        self.check_twice(numbers[:TWICE], found.digests)
+        first = None if found.first is None else self._repeated(found, [found.first.seed])
+        if first is not None:
+            raise self.failed(first)
+        self._repeated(found, numbers[:TWICE])
         if found.missing and len(numbers) >= EXERCISED_FROM:
             raise NotExercised(
                 f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        unjudged = (*found.unreached, *found.retold, *self.unjudged())
+        unjudged = (*found.unreached, *found.retold, *self.shared(found), *self.unjudged())
         if unjudged:
             told = "\n".join(unjudged)
             raise NotExercised(
@@ -417,6 +420,27 @@ class Simulation:
         mode, kinds = self._mode()
         asked = kinds if kinds or mode == "none" else None
         return untried(self.subject, promised, struck, asked)
+
+    def _repeated(self, found: PlanResult, seeds: Sequence[int]) -> PlanFailure | None:
+        """The first failure, if these seeds go the same way again. Raises NotDeterministic, or NotExercised where
+        it is known what makes every run another one."""
+        try:
+            self.check_twice(seeds, found.digests)
+        except NotDeterministic as error:
+            if not found.leaking:
+                raise
+            told = "\n".join((*found.leaking, *self.shared(found)))
+            raise NotExercised(f"{self.subject.name}: no run can be repeated: {told}") from error
+        return found.first
+
+    def shared(self, *found: PlanResult) -> Iterator[str]:
+        """Where stages answer otherwise in the same run: what they can't be given anew for each process."""
+        if any(one.leaking for one in found):
+            for what in islice(self.subject.memory.not_set_back(), SHARED):
+                yield (
+                    f"{what}, which can't be set back to what a fresh process has, so all simulated ones share "
+                    "it: make it where a stage is made (a class), or in each call"
+                )
 
     def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
         """Raises NotDeterministic when a seed goes another way now."""

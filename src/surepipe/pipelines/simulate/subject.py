@@ -45,7 +45,8 @@ class Reference:
     otherwise then; ``keyless``: which effects are done once more then, as they have no key. ``effects``: what is
     done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
-    things outside when the messages come in another order."""
+    things outside when the messages come in another order. ``leaking``: which stages answer otherwise when the
+    same run is repeated, also among ``retold``."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: tuple[str, ...] = ()
@@ -58,6 +59,7 @@ class Reference:
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[str] = frozenset()
+    leaking: tuple[str, ...] = ()
 
 
 TIMER_US = 200_000

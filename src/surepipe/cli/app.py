@@ -9,6 +9,7 @@ that it lets pass becomes one clear line and exit code 2.
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from typing import Any, cast
 import typer
 from typer.core import TyperCommand
 
+from surepipe.cli import end_at_once
 from surepipe.cli.commands.audit import audit
 from surepipe.cli.commands.bench import bench
 from surepipe.cli.commands.book import book
@@ -99,6 +101,27 @@ class _Command(TyperCommand):
                 if why := _no_number(value):
                     raise typer.BadParameter(why, ctx, param)
         return rest
+
+    def invoke(self, ctx: Any) -> Any:
+        """Whatever it is at: Ctrl-C is told, which typer would leave without a word."""
+        if signal.getsignal(signal.SIGINT) is end_at_once:
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+        try:
+            return super().invoke(ctx)
+        except BaseException as error:
+            if not is_interrupt(error):
+                raise
+        complain(f"{ctx.info_name} was interrupted, and says nothing")
+        exec(
+            ""
+        )  # else Python remembers a text that was interrupted, and ends by the signal after all
+        raise typer.Exit(Exit.INTERRUPTED)
+
+
+def is_interrupt(error: BaseException) -> bool:
+    """Also one of which pydantic made an error of its own, while a model was loaded."""
+    is_wrapped = type(error).__module__.startswith("pydantic") and "KeyboardInterrupt" in str(error)
+    return is_wrapped or isinstance(error, KeyboardInterrupt)
 
 
 def _all_of(value: object) -> Iterable[object]:

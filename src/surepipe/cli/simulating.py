@@ -154,18 +154,26 @@ class Findings:
 
 def simulate_file(request: SimulateRequest) -> Findings:
     """Everything that was asked for. Raises PipelineErrors for a file that can't be read."""
+    found = Findings()
+    try:
+        _simulate(request, found)
+    except KeyboardInterrupt:
+        found.code, found.complaint = Exit.INTERRUPTED, _interrupted(request, found)
+    return found
+
+
+def _simulate(request: SimulateRequest, found: Findings) -> None:
     plan = load(request.file)
-    found = Findings(assessment=assess(plan))
-    assert found.assessment is not None
+    found.assessment = assess(plan)
     if not found.assessment.usable:
         found.code = Exit.UNUSABLE
         found.complaint = f"surepipe check refuses {request.file}: see there"
-        return found
+        return
     try:
         require_expected(plan)
     except SimulationFailed as failure:
         found.code, found.failure, found.property = Exit.VIOLATED, str(failure), "P15"
-        return found
+        return
     try:
         simulation = simulation_of_plan(
             plan,
@@ -180,20 +188,18 @@ def simulate_file(request: SimulateRequest) -> Findings:
         found.code, found.complaint = Exit.UNUSABLE, _how_to_replace(error)
     except ConfigurationError as error:
         found.code, found.complaint = Exit.UNUSABLE, str(error)
-    return found
 
 
 def _run(request: SimulateRequest, simulation: Simulation, found: Findings) -> None:
     if request.replay is not None:
         _replay(request.replay, simulation, found)
-        return
-    try:
+    else:
         _campaigns(request, simulation, found)
-    except KeyboardInterrupt:
-        found.code, found.complaint = Exit.INTERRUPTED, _interrupted(request, found)
 
 
 def _interrupted(request: SimulateRequest, found: Findings) -> str:
+    if not found.runs and request.replay is not None:
+        return "interrupted before the run of the script was over: nothing is said of it"
     if not found.runs:
         return "interrupted before the first schedules were over: nothing is said to hold"
     tried = f"interrupted after {found.runs} of {len(request.seeds)} schedules"
@@ -296,7 +302,6 @@ def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     found.assessment = None
-    found.runs = 1
     told = load_script(script)
     if told.subject != simulation.subject.name:
         raise ConfigurationError(
@@ -307,9 +312,10 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     try:
         result = simulation.replay(told)
     except SimulationFailed as failure:
+        found.runs = 1
         found.code, found.failure = Exit.VIOLATED, str(failure)
         return
-    found.events = result.events
+    found.runs, found.events = 1, result.events
     since = f"; since the script was written, {' and '.join(others)}" if others else ""
     found.explored = [f"nothing is violated in this run{since}"]
 

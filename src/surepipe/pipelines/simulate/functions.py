@@ -15,9 +15,9 @@ from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only
 from surepipe.pipelines.simulate.ends import as_text
 from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
-from surepipe.pipelines.simulate.sandbox import Slip
+from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
-from surepipe.pipelines.users_code import imported, place_of
+from surepipe.pipelines.users_code import place_of
 from surepipe.simulation.actors.lives import Life, Touch
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
@@ -40,7 +40,7 @@ class Functions:
         """The function, class or double. Raises ConfigurationError that says what is wrong."""
         path = self._replaced.get(path, path)
         found = self._given.get(path)
-        return cast("Function", found) if found is not None else imported(path)
+        return cast("Function", found) if found is not None else imported_virtually(path)
 
 
 def keeper_of(path: str) -> tuple[ModuleType | type, str]:
@@ -48,7 +48,7 @@ def keeper_of(path: str) -> tuple[ModuleType | type, str]:
 
     Raises ConfigurationError, also for what a class has from another one.
     """
-    imported(path)
+    imported_virtually(path)
     module, _, name = path.partition(":")
     *classes, last = name.split(".")
     keeper: ModuleType | type = import_module(module)

@@ -363,6 +363,7 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 # is emptied, as it keeps nothing for anybody else.
 
 
+_FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
 _UNCHANGING = frozenset({Pattern, object, range, slice, date, datetime, timedelta, timezone})
 """Of libraries, and yet no memory."""
@@ -581,6 +582,29 @@ def _place_of(owner: Owner, name: str) -> str:
 
 def _home_of(owner: Owner) -> str:
     return owner.home if isinstance(owner, _Hidden) else owner.__module__
+
+
+def dates_read_by(module: ModuleType) -> Iterator[str]:
+    """The places outside of functions at which a module asks ``datetime`` or ``date`` for the time that it is."""
+    with suppress(OSError, TypeError, SyntaxError):
+        for line in _dates_in(inspect.getsource(module)):
+            yield f"{Path(module.__file__ or '').name}:{line}"
+
+
+@lru_cache(maxsize=256)
+def _dates_in(text: str) -> tuple[int, ...]:
+    found: list[int] = []
+    pending: list[ast.AST] = [*ast.parse(text).body]
+    while pending:
+        node = pending.pop(0)
+        if isinstance(node, _FUNCTIONS):
+            continue
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+            owner = ast.unparse(node.func.value).rpartition(".")[2]
+            if owner in ("datetime", "date") and node.func.attr in ("now", "utcnow", "today"):
+                found.append(node.lineno)
+        pending += ast.iter_child_nodes(node)
+    return tuple(found)
 
 
 @lru_cache(maxsize=256)

@@ -22,11 +22,11 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
-from types import FrameType, ModuleType
+from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from surepipe.pipelines.simulate.written import beneath
-from surepipe.pipelines.users_code import is_users
+from surepipe.pipelines.users_code import imported, is_users
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 
@@ -167,13 +167,15 @@ class _Current:
         self.speaking: Speaking = lambda: None
         self.refused: list[Refusal] = []
         self.is_hooked = False
+        self.importing: Life | None = None
+        """While modules are imported: whose clock and chance they read. Nothing is refused them."""
 
 
 _now = _Current()
 
 
 def _life() -> Life | None:
-    return _now.speaking()
+    return _now.speaking() or _now.importing
 
 
 # Virtual clocks and chance.
@@ -201,7 +203,7 @@ def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Ca
     return stand_in
 
 
-_GMTIME, _STRFTIME, _ASCTIME = time.gmtime, time.strftime, time.asctime
+_GMTIME, _STRFTIME, _ASCTIME, _SLEEP = time.gmtime, time.strftime, time.asctime, time.sleep
 
 
 def _clocks() -> dict[str, Callable[..., Any]]:
@@ -304,14 +306,16 @@ def _pick(life: Life, items: Sequence[Any]) -> Any:
 _REAL_DATETIME = datetime_module.datetime
 
 
-def _no_thread(life: Life, *args: Any) -> None:
-    del life, args
-    _refuse("starts a thread")
+def _refused(name: str, real: Callable[..., Any], what: str) -> Callable[..., Any]:
+    """The real function outside of stages, also while modules are imported."""
 
+    def stand_in(*args: Any) -> Any:
+        if _now.speaking() is not None:
+            _refuse(what)
+        return real(*args)
 
-def _no_end(life: Life, *args: Any) -> None:
-    del life, args
-    _refuse("ends its process")
+    stand_in.__name__ = name
+    return stand_in
 
 
 class _AnyDatetime(type):
@@ -352,9 +356,10 @@ def _stand_ins() -> Iterator[Double]:
         if hasattr(uuid, name):  # newer Pythons have more
             yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
     # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
-    yield threading.Thread, "start", _virtual("start", threading.Thread.start, _no_thread)
+    start = _refused("start", threading.Thread.start, "starts a thread")
+    yield threading.Thread, "start", start
     for name in ("_exit", "abort"):  # which no audit hook is told of
-        yield os, name, _virtual(name, getattr(os, name), _no_end)
+        yield os, name, _refused(name, getattr(os, name), "ends its process")
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
     for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
         yield random.SystemRandom, name, _system_chance(name)
@@ -368,7 +373,61 @@ def _stand_ins() -> Iterator[Double]:
     }
     for name, act in secret.items():
         yield secrets, name, _virtual(name, getattr(secrets, name), act)
-    yield datetime_module, "datetime", _Datetime
+
+
+class _Importing:
+    """What the clocks and the chance that modules read while they are imported ask of a process: it begins at the
+    beginning of the run, and moves on, as a module may wait for something."""
+
+    name, number = "import", 1
+
+    def __init__(self) -> None:
+        self.world = SimpleNamespace(
+            now=0, speaking="modules", chances={}, options=SimpleNamespace(seed=0)
+        )
+        self.node = SimpleNamespace(wall_jumps_us=0)
+
+    def sleep(self, us: int) -> None:
+        _SLEEP(us / 1_000_000)  # for a thread, say, that is real
+        self.world.now += us
+
+
+def _seeding() -> Double:
+    """A generator that a module makes without a seed gets one."""
+    real = random.Random.seed
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        life = _now.importing
+        real(self, a if a is not None or life is None else _chance(life).getrandbits(64), version)
+
+    return random.Random, "seed", seed
+
+
+@contextmanager
+def importing() -> Generator[None]:
+    """While this lasts, modules that are imported read a virtual clock and a chance with a seed, so that each
+    process of a campaign has the same. ``datetime`` stays the real class: a model or a table of types that has a
+    stand-in for it would keep that for ever."""
+    before = _now.importing
+    replaced: list[Double] = []
+    _now.importing = before or cast("Life", _Importing())
+    try:
+        for owner, name, stand_in in (*_stand_ins(), _seeding()):
+            replaced.append((owner, name, vars(owner)[name]))
+            setattr(owner, name, stand_in)
+        yield
+    finally:
+        for owner, name, real in reversed(replaced):
+            setattr(owner, name, real)
+        _now.importing = before
+
+
+def imported_virtually(path: str) -> Callable[..., object]:
+    """What 'module:name' names; where its module is not loaded yet, that reads a virtual clock meanwhile."""
+    if path.partition(":")[0] in sys.modules:
+        return imported(path)
+    with importing():
+        return imported(path)
 
 
 @contextmanager
@@ -385,7 +444,8 @@ def sandboxed(
     before = _now.speaking, _now.refused
     _now.speaking, _now.refused = speaking, []
     try:
-        stand_ins: list[Double] = [*_stand_ins(), *doubles]
+        dates: Double = (datetime_module, "datetime", _Datetime)
+        stand_ins: list[Double] = [*_stand_ins(), dates, *doubles]
         by_real = {id(vars(owner)[name]): stand_in for owner, name, stand_in in stand_ins}
         for module in modules:
             for name, value in list(vars(module).items()):

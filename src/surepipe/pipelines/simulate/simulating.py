@@ -55,6 +55,7 @@ from surepipe.pipelines.simulate.functions import (
 from surepipe.pipelines.simulate.memory import (
     ProcessMemory,
     changed,
+    dates_read_by,
     in_transaction,
     memory_of,
     project_modules,
@@ -62,9 +63,10 @@ from surepipe.pipelines.simulate.memory import (
 )
 from surepipe.pipelines.simulate.plain import behind
 from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING, ending, plainly
+from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
-from surepipe.pipelines.users_code import imported, place_of_function
+from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script
@@ -228,7 +230,7 @@ def subject_of_plan(
     wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
     given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted, folder)
     replaced = dict(plan.simulate.replace)
-    own = check or (imported(plan.simulate.check) if plan.simulate.check else None)
+    own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)
 
     def functions() -> Functions:
         found = Functions(replaced)
@@ -239,14 +241,15 @@ def subject_of_plan(
     paths = [path for _, path in _paths(plan)]
     doubles = _modules(finder.find(path) for path in paths if path in replaced)
     stages = _modules(finder.find(path) for path in paths if path not in replaced)
-    project = project_modules(stages, folder, without=doubles)
+    with importing():
+        project = project_modules(stages, folder, without=doubles)
     return PlanSubject(
         plan,
         given,
         functions,
         modules=tuple(dict.fromkeys((*project, *doubles))),
         doubles=tuple(
-            (*keeper_of(path), imported(double))
+            (*keeper_of(path), imported_virtually(double))
             for path, double in replaced.items()
             if path not in paths
         ),
@@ -592,6 +595,11 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
+        for place in (one for module in self.subject.modules for one in dates_read_by(module)):
+            yield (
+                f"{place} asks for the date while its module is imported, which is the real clock's: a run of "
+                "another day may go another way (time.time() is virtual there too)"
+            )
         yield from sorted(self.subject.forgotten)
         if first := self.written or written.first_written():
             yield written.told(first)

@@ -39,9 +39,9 @@ from surepipe.pipelines.models.stages import (
     RmqSink,
 )
 from surepipe.pipelines.plan import Plan
+from surepipe.pipelines.simulate.sandbox import imported_virtually
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
 from surepipe.pipelines.stages import About
-from surepipe.pipelines.users_code import imported
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.options import Options
@@ -259,7 +259,7 @@ def _of_source(plan: Plan, source: AnySource, count: int, folder: Path) -> Seque
         if found:
             return found
     if source.model is not None:
-        model = imported(source.model)
+        model = imported_virtually(source.model)
         if isinstance(model, type) and issubclass(model, BaseModel):
             return _of_model(model, count)
     if isinstance(source, JsonlSource | CsvSource):

@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -60,6 +60,7 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
 LATER_MAX = 100
@@ -133,6 +134,10 @@ class Plain:
     """what was done outside, and who asked for it"""
     during: dict[Effect, str] = field(default_factory=dict[Effect, str])
     """of each effect that was asked for once: the message that was handled then"""
+    said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """of each message, by the key of its identity: what each stage answered for it"""
+    refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """the same of what each stage raised for it"""
 
 
 @dataclass(frozen=True)
@@ -141,12 +146,14 @@ class PlainSubject:
 
     ``backwards``: messages come in another order, under other identities, and at other times. What an end has both
     times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
-    second attempt that nobody remembers.
+    second attempt that nobody remembers. ``identities``: who messages are in some other run, by their pipe and
+    digest, in order; what follows from an identity is then what it is there.
     """
 
     of: PlanSubject
     backwards: bool = False
     twice: bool = False
+    identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
     def name(self) -> str:
@@ -164,13 +171,15 @@ class PlainSubject:
 
     def deployment(self) -> PlainRun:
         self.of.memory.reset()
-        return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
+        return PlainRun(self.of, self.identities, backwards=self.backwards, twice=self.twice)
 
 
 class PlainRun(Deployment):
     """One run, as the program of the only node of a world: functions have virtual time and chance there."""
 
-    def __init__(self, subject: PlanSubject, *, backwards: bool, twice: bool) -> None:
+    def __init__(
+        self, subject: PlanSubject, identities: Identities, *, backwards: bool, twice: bool
+    ) -> None:
         self.found = Plain({end.name: [] for end in subject.plan.ends})
         self._subject = subject
         self._plan = subject.plan
@@ -181,6 +190,7 @@ class PlainRun(Deployment):
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
+        self._known = {looks: iter(abouts) for looks, abouts in identities.items()}
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
         self._key: str | None = None
@@ -248,8 +258,10 @@ class PlainRun(Deployment):
             codec = self._codec(part)
             payload = self._taken(part.name, message, codec.encode)
             carried, before = codec.decode(payload), self._way
-            self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
-            about = self._identity(part.name)
+            digest = digest_of(payload)
+            self._way = *before, Carried(part.name, digest, canonical(message))
+            known = next(self._known.get((part.name, digest), iter(())), None)
+            about = known or self._identity(part.name)
             if part.book is None:
                 self._pass_on(part.name, carried, about)
             else:
@@ -428,9 +440,13 @@ class PlainRun(Deployment):
                 require_answer(part.name, path, given)
             if self._way:
                 self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
+                if not about.piece:
+                    self.found.said.setdefault(about.key, {})[part.name] = short(given)
         except Exception as error:
             passage.failed += 1
             passage.error = told_of(error)
+            whole = replace(about, part=0, branch="")
+            self.found.refused.setdefault(whole.key, {})[part.name] = told_of(error)
             raise
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)

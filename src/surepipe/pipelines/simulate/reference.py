@@ -18,7 +18,7 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -232,10 +232,12 @@ def plainly(
     backwards: bool = False,
     twice: bool = False,
     later: bool = False,
+    identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``."""
-    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards or later)
+    plain = PlainSubject(subject, backwards, twice, identities or {})
+    world = played(plain, options, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 

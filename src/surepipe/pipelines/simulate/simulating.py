@@ -19,9 +19,9 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
 from surepipe.core.callables import require_call
-from surepipe.core.claims import Atom, Claim, Faults, parse_faults
+from surepipe.core.claims import Atom, Claim, Faults, parse_faults, promise_told
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.assessing import Verdict, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
@@ -57,7 +57,13 @@ from surepipe.pipelines.simulate.memory import (
     told,
 )
 from surepipe.pipelines.simulate.plain import behind
-from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING, ending, plainly
+from surepipe.pipelines.simulate.reference import (
+    ALL_BUT_COUNT,
+    EVERYTHING,
+    ending,
+    plainly,
+    reference_of,
+)
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
 from surepipe.pipelines.users_code import imported, place_of_function
@@ -434,34 +440,76 @@ class Simulation:
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
-        raised: Counter[str] = Counter()
-        for row in example.result.rows:
-            facts = facts_of(row)
-            if row.kind == "raised" and "stage" in facts:
-                place = f" at {facts['place']}" if facts.get("place") else ""
-                raised[f"{facts['stage']} raised {facts['text']}{place}"] += row.count
+        failed = list(self._failed(example))
+        meant = [(row, said) for row, said in failed if self._is_meant(example, row)]
+        raised = [(row, said) for row, said in failed if (row, said) not in meant]
         odd = list(_odd_answers(example))
-        found = [f"{what}, {count} times" for what, count in raised.items()]
+        found = [f"{what}, {_times(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
             yield from self._remembering(stage)
+        for row, said in meant:
+            if _is_of(row, example.violation):
+                letters = self._letters_of(row)
+                yield f"{said}, as without faults: its message is set aside in {letters}, as the pipeline says."
+                break
         if raised:
-            yield from self._against_raising(example)
+            yield from self._against_raising([row for row, _ in raised])
         elif example.violation.property == "stage":
             yield "A stage's defect."
         elif example.violation.property == "user":
-            yield "A defect of the stages, or of the check: surepipe did what it promises."
+            yield from self._between_check_and_promise(example)
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
         elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
-            yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
+            yield (
+                "No stage raised or answered otherwise than without faults: a defect of surepipe, unless a stage "
+                "hides something."
+            )
 
-    def _against_raising(self, example: Counterexample) -> Iterator[str]:
+    def _between_check_and_promise(self, example: Counterexample) -> Iterator[str]:
+        """What may have broken a check where surepipe did what it promises."""
+        options = Options.of(example.result.script.options)
+        for keyless in () if self.subject.needs_all else self._keyless(options.messages):
+            yield f"A stage's defect, as far as the check speaks of it: {keyless}."
+        yield "A defect of the stages, or of the check: surepipe did what it promises."
+        used = used_in(self.subject, example.result.script.decisions)
+        if example.covered and not used <= self._survived(Atom.NO_DUPLICATE):
+            yield (
+                "It promises no more than at-least-once through what happened here: a message may be handled and "
+                "come out again, which stages and check have to bear, or else the pipes have to be others "
+                "(`surepipe check` says what they lack)."
+            )
+
+    def _keyless(self, messages: int) -> tuple[str, ...]:
+        with quiet(self.subject):
+            known = reference_of(self.subject, messages)
+        self.subject.memory.reset()
+        return known.keyless
+
+    def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
+        """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
+        what became of others is no reason for that."""
+        for row in example.result.rows:
+            facts = facts_of(row)
+            if row.kind == "raised" and "stage" in facts and _is_to_tell(row, example.violation):
+                place = f" at {facts['place']}" if facts.get("place") else ""
+                yield row, f"{facts['stage']} raised {facts['text']}{place}"
+
+    def _is_meant(self, example: Counterexample, row: Row) -> bool:
+        """It fails without faults just so, and the pipeline says what becomes of its message."""
+        return bool(self._letters_of(row)) and row.step in example.raised_anyway
+
+    def _letters_of(self, row: Row) -> str:
+        """Where what raised here sets messages aside; empty where it does not."""
+        part = self.subject.plan.part(str(facts_of(row)["stage"]))
+        return (part.retries and part.dead_letter) or "" if isinstance(part, Trying) else ""
+
+    def _against_raising(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is to be done about each stage or sink that raised: nothing is advised that it has."""
-        told = (facts_of(row) for row in example.result.rows if row.kind == "raised")
-        for name in dict.fromkeys(str(facts["stage"]) for facts in told if "stage" in facts):
+        for name in dict.fromkeys(str(facts_of(row)["stage"]) for row in rows):
             part = self.subject.plan.part(name)
             if isinstance(part, Trying) and part.retries and part.dead_letter:
                 yield f"Mend {name}: after {part.retries} retries its message is set aside in {part.dead_letter}."
@@ -572,22 +620,27 @@ class Simulation:
     def _promised(self, result: RunResult, violation: Violation) -> tuple[str, bool]:
         """What is promised, in words, and whether it names all that happened: the headline, or else, of the atom
         that broke, what that alone survives."""
-        headlines = self._headlines()
-        promised = ", ".join(map(str, headlines))
+        way = self._way_of(violation)
+        promised = way.promise if way else ""
         if self.faults == "break":
             return promised, False
         used = used_in(self.subject, result.script.decisions)
-        if all(used <= claim.tolerates for claim in headlines):
+        if way is None or used <= way.tolerates:
             return promised, True
         atom = _ATOM_OF.get(violation.property, Atom.NO_LOSS)
-        survived = parse_faults(self.subject.promise.claim.get(atom, ()))
+        survived = self._survived(atom)
         if used <= survived:
-            return str(Claim(frozenset({atom}), survived)), True
+            return promise_told(Claim(frozenset({atom}), survived)), True
         return promised, False
 
-    def _headlines(self) -> list[Claim]:
-        verdicts = assess(self.subject.plan).ways
-        return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
+    def _survived(self, atom: Atom) -> Faults:
+        return parse_faults(self.subject.promise.claim.get(atom, ()))
+
+    def _way_of(self, violation: Violation) -> Verdict | None:
+        """The way to the end at which it broke, or else the first."""
+        ways = [one for one in assess(self.subject.plan).ways if one.explanation is not None]
+        there = [one for one in ways if one.parts[-1:] == (violation.end,)]
+        return next(iter(there or ways), None)
 
     def _advice(self, result: RunResult) -> str:
         """What `check` says against a fault of this run that is not promised to be survived."""
@@ -630,7 +683,7 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
     """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
     answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
     for row in example.result.rows:
-        if row.kind == "returned":
+        if row.kind == "returned" and _is_to_tell(row, example.violation):
             facts = facts_of(row)
             piece = str(facts.get("part", ""))
             message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
@@ -648,6 +701,26 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
         elif usual is not None and differ(given[0], usual, varies=stage in varying):
             now, then = brief_apart(given[0], usual)
             yield stage, f"{who} answered {now} for message {seq}, and {then} without faults"
+
+
+def _is_of(row: Row, about: Violation) -> bool:
+    return (row.pipe, row.epoch, row.seq) == (about.pipe, about.epoch, about.seq)
+
+
+def _is_to_tell(row: Row, about: Violation) -> bool:
+    """A check speaks of its message alone."""
+    return about.property != "user" or not about.position or _is_of(row, about)
+
+
+def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for row, said in raised:
+        counts[said] += row.count
+    return counts
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _in_words(decision: Decision) -> str:

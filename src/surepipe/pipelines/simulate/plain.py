@@ -123,8 +123,8 @@ class Plain:
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
-    keyless: Sequence[str] = ()
-    """sentences about effects that happened once more when their message was tried again"""
+    keyless: Mapping[str, str] = field(default_factory=dict[str, str])
+    """sentences about effects that happened once more when their message was tried again, with their stages"""
     retold: dict[str, tuple[str, object, object, object]] = field(
         default_factory=dict[str, tuple[str, object, object, object]]
     )
@@ -205,9 +205,9 @@ class PlainRun(Deployment):
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
-        self.found.keyless = [
-            text for outside in world.outsides for text in outside.keyless.values()
-        ]
+        self.found.keyless = {
+            text: stage for outside in world.outsides for text, stage in outside.keyless.values()
+        }
         self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():

@@ -129,26 +129,26 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         if agreed is not None:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
-    leaking: tuple[str, ...] = ()
+    leaking: dict[str, str] = {}
     if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
         later = plainly(subject, otherwise, later=True)
-        leaking = tuple(_leaking(by_hand, plainly(subject, calm)))
+        leaking = dict(_leaking(by_hand, plainly(subject, calm)))
         for end in rest:
             plain = (by_hand, later) if _is_ordered(subject, end) else (by_hand, later, back)
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
             if veil is not None:
                 veils[end], expected[end] = veil, [*map(veil.over, first[end])]
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
-    unreached = tuple(_unreached(subject, expected, by_hand))
+    unreached = dict(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
-    retold = (*leaking, *_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
+    retold = leaking | dict(_retold(by_hand, back, twice))
+    retold |= dict(_put_off(subject.plan, by_hand, back))
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
     by_order = frozenset(by_hand.effects[what].partition(" ")[0] for what in again - steady)
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
-    keyless = tuple(twice.keyless)
     return Reference(
         expected,
         unreached,
@@ -157,7 +157,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         twice.slips,
         effects,
         retold,
-        keyless,
+        twice.keyless,
         keyed,
         veils,
         by_order,
@@ -242,7 +242,7 @@ def plainly(
     return world.outcome
 
 
-def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
+def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages whose answer follows from the message, as long as it is tried once. What memory or the clock makes
     of it differs between any two runs, and is no matter of attempts."""
     for stage, (where, message, first, second) in twice.retold.items():
@@ -253,14 +253,15 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
         ]
         if answers and all(one == other for one, other in answers):
             once, again = brief_apart(repr(first), repr(second))
-            yield (
+            told = (
                 f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that "
                 "is tried again, as any message may be: the answer has to follow from the message alone, "
                 "not from context.attempt or from what an earlier call has left"
             )
+            yield told, stage
 
 
-def _leaking(first: Plain, second: Plain) -> Iterator[str]:
+def _leaking(first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
     stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
     for stage in stages:
@@ -268,28 +269,30 @@ def _leaking(first: Plain, second: Plain) -> Iterator[str]:
             other = second.answers.get(message, {})
             if stage in answers and stage in other and answers[stage] != other[stage]:
                 here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
-                yield (
+                told = (
                     f"stage {stage} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
                     "what a library holds), or uses chance or time that it can't replace. Answer from the message "
                     "alone, or keep it in a class, made for each process"
                 )
+                yield told, stage
                 break
 
 
-def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[str]:
+def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
-    told: set[str] = set()
+    seen: set[str] = set()
     for effect, message in there.during.items():
         who = there.effects[effect]
-        if back.during.get(effect, message) != message and who not in told:
-            told.add(who)
+        if back.during.get(effect, message) != message and who not in seen:
+            seen.add(who)
             outside, action, value = effect
-            yield (
+            told = (
                 f"stage {who} does {outside} {action} {value!r} while it handles {message}, and another message "
                 "when they come in another order: what it keeps for later is lost with its process, and its own "
                 f"message may be settled by then. Do it while that is handled, or {in_transaction(plan)}"
             )
+            yield told, who.partition(" ")[0]
 
 
 def _ends(world: World) -> Ends:
@@ -308,20 +311,22 @@ def played(subject: Deployable, options: Options, *, another_day: bool = False) 
 # What nothing comes to, and of what nothing comes.
 
 
-def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[str]:
+def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[tuple[str, str]]:
     plan = subject.plan
     allowed = plan.simulate.may_be_empty
     empty = {end for end, texts in expected.items() if not texts}
     for end in sorted(empty - {*allowed}):
         ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
-        yield f"{end} gets no message, even without faults{_why(subject, by_hand, ways)}{_advice(end)}"
+        why = _why(subject, by_hand, ways)
+        yield f"{end} gets no message, even without faults{why}{_advice(end)}", end
     for source in plan.sources:
         ways = behind(subject, source.name)
         is_told = not (ways & by_hand.arrived.keys()) - empty
         is_idle = by_hand.of_use[source.name] or not subject.messages[source.name]
         if source.name not in allowed and not is_told and not is_idle:
             why = _why(subject, by_hand, ways)
-            yield f"nothing of {source.name} comes out, even without faults{why}{_advice(source.name)}"
+            told = f"nothing of {source.name} comes out, even without faults{why}"
+            yield f"{told}{_advice(source.name)}", source.name
 
 
 def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:

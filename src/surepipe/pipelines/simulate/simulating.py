@@ -65,7 +65,7 @@ from surepipe.pipelines.simulate.reference import (
     reference_of,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
-from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
+from surepipe.pipelines.simulate.subject import PlanSubject, Told, require_pipes
 from surepipe.pipelines.users_code import imported, place_of_function
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
@@ -304,7 +304,7 @@ class Simulation:
                 f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        unjudged = (*found.unreached, *found.retold, *self.unjudged())
+        unjudged = (*found.unreached, *found.retold, *dict(self.unjudged()))
         if unjudged:
             told = "\n".join(unjudged)
             raise NotExercised(
@@ -417,7 +417,7 @@ class Simulation:
             where.write_text(page(example), encoding="utf-8")
         text = text_report(example) + (f"Page: {where}\n" if where else "")
         text += "".join(f"{line}\n" for line in self._whose(example))
-        notes = (*self.notes(), *self.unjudged())
+        notes = (*self.notes(), *dict(self.unjudged()))
         text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
 
@@ -483,7 +483,7 @@ class Simulation:
                 "(`surepipe check` says what they lack)."
             )
 
-    def _keyless(self, messages: int) -> tuple[str, ...]:
+    def _keyless(self, messages: int) -> Told:
         with quiet(self.subject):
             known = reference_of(self.subject, messages)
         self.subject.memory.reset()
@@ -571,15 +571,16 @@ class Simulation:
                     f"{check}"
                 )
 
-    def unjudged(self) -> Iterator[str]:
-        """What no run can judge, because it happens in the runs without faults too."""
+    def unjudged(self) -> Iterator[tuple[str, str]]:
+        """What no run can judge, as it happens in the runs without faults too, and which part that is about."""
         yield from self._uncompared()
         finder = Functions()
         for name, path in _paths(self.subject.plan):
             if path not in self.subject.plan.simulate.replace and path != HANDLER:
-                yield from unjudged_by(name, finder.find(path))
+                part = name.partition(" ")[2]
+                yield from ((text, part) for text in unjudged_by(name, finder.find(path)))
 
-    def _uncompared(self) -> Iterator[str]:
+    def _uncompared(self) -> Iterator[tuple[str, str]]:
         """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
         come out; and stages that keep something: a total over messages that come in any order is another one in
         each run, whether or not a crash has lost half of it."""
@@ -587,20 +588,22 @@ class Simulation:
             return
         for end, what in self.not_compared.items():
             if what in _UNTOLD:
-                yield f"{end}, because {_UNTOLD[what]}"
+                yield f"{end}, because {_UNTOLD[what]}", end
         for stage in self.subject.plan.stages:
             for keeps in self._remembering(stage.name) if stage.name in self.by_order else ():
-                yield (
+                told = (
                     f"what {stage.name} does outside differs with the order of messages, so it is not compared, "
                     f"and stage {keeps} Or say what has to be done (simulate: check:)"
                 )
+                yield told, stage.name
             reached = behind(self.subject, stage.name)
-            sinks = [end for end in self.not_compared if end in reached]
-            for keeps in self._remembering(stage.name) if sinks else ():
-                yield (
-                    f"what {' and '.join(sinks)} gets differs between runs without faults, and stage {keeps} "
-                    "Or say what has to come out (simulate: check:)"
-                )
+            for end in (one for one in self.not_compared if one in reached):
+                for keeps in self._remembering(stage.name):
+                    told = (
+                        f"what {end} gets differs between runs without faults, and stage {keeps} Or say what has "
+                        "to come out (simulate: check:)"
+                    )
+                    yield told, end
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]

@@ -24,6 +24,7 @@ from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
+    NotDeterministic,
     Simulation,
     SimulationFailed,
     require_expected,
@@ -238,6 +239,8 @@ def _campaign(
         for result in workers.campaign(request.seeds):
             results.append(result)
             _add(simulation, found, result)
+            if found.code is Exit.NOT_DETERMINISTIC:
+                return
             if twin is None and found.runs >= min(FIRST_LINE_RUNS, len(request.seeds)):
                 broke = "violated" if found.failure else "nothing broke"
                 twin = _twin_of(request, _digests(results), held)
@@ -302,7 +305,11 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.dead += result.dead
     if result.first is not None:
         found.property = result.first.violation.property
-        failure = simulation.failed(result.first)
+        try:
+            failure = simulation.failed(result.first)
+        except NotDeterministic as error:
+            found.code, found.complaint = Exit.NOT_DETERMINISTIC, str(error)
+            return
         found.failure, found.page, found.script = str(failure), failure.page, failure.script
         found.code = Exit.VIOLATED
 

@@ -322,7 +322,7 @@ def _private_chance(function: Function, tree: ast.Module) -> Iterator[tuple[str,
 _CHANGING = frozenset(
     (
         *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
-        *("popleft", "remove", "setdefault", "update"),
+        *("popleft", "put", "put_nowait", "remove", "setdefault", "update"),
     )
 )
 

@@ -16,13 +16,14 @@ from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
 from enum import Enum
-from functools import cache, lru_cache
+from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import isdatadescriptor, isroutine
 from itertools import count
 from logging import Logger
 from pathlib import Path
+from threading import Lock, RLock
 from types import (
     BuiltinFunctionType,
     CellType,
@@ -113,6 +114,9 @@ def _fields_of(value: object) -> Mapping[str, object]:
     """Of a generator, which can't be copied, the variables that tell how far it has come."""
     if isinstance(value, GeneratorType):
         return value.gi_frame.f_locals if value.gi_frame else {}
+    if isinstance(value, partial):
+        held = cast("partial[object]", value)
+        return {"args": held.args, "keywords": held.keywords}
     return cast("Mapping[str, object]", getattr(value, "__dict__", {}))
 
 
@@ -238,16 +242,43 @@ def _hidden_in(module: ModuleType) -> Iterator[_Hidden]:
                 seen[id(cell)] = None
                 yield variable
             for value in _held_by(variable).values():
-                pending += [(variable.name, inner) for inner in _functions_of(value)]
+                pending += _functions_within(variable.name, value, module)
 
 
 def _functions_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
     for name, value in list(vars(module).items()):
-        within = {f"{module.__name__}.{name}": value}
+        called = f"{module.__name__}.{name}"
         if isinstance(value, type) and value.__module__ == module.__name__:
-            within |= {f"{module.__name__}.{name}.{key}": one for key, one in vars(value).items()}
-        for called, one in within.items():
-            yield from ((called, function) for function in _functions_of(one))
+            yield from _functions_of_class(called, value)
+        elif not name.startswith("__"):
+            yield from _functions_within(called, value, module)
+
+
+def _functions_within(
+    called: str, value: object, module: ModuleType
+) -> Iterator[tuple[str, FunctionType]]:
+    """The value as a function, or those that it holds: a table of handlers, an object of a class of the module."""
+    seen: dict[int, object] = {}
+    pending = deque([value])
+    while pending and len(seen) <= LARGE:
+        one = pending.popleft()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        yield from ((called, function) for function in _functions_of(one))
+        kind: type = type(one)
+        if (
+            kind.__module__ == module.__name__
+        ):  # it may stand in a function, where nobody else finds it
+            yield from _functions_of_class(called, kind)
+        if kind.__module__ in (*_COPIED_FROM, module.__name__):
+            inner = _inner(one)
+            pending += inner.values() if isinstance(inner, Mapping) else inner
+
+
+def _functions_of_class(called: str, owner: type) -> Iterator[tuple[str, FunctionType]]:
+    for key, one in list(vars(owner).items()):
+        yield from ((f"{called}.{key}", function) for function in _functions_of(one))
 
 
 def _functions_of(value: object) -> Iterator[FunctionType]:
@@ -325,7 +356,10 @@ Owner: TypeAlias = ModuleType | type | FunctionType | _Hidden
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
-_COPIED_FROM = ("builtins", "collections", "itertools", "random")
+_COPIED_FROM = (
+    *("array", "builtins", "collections", "functools", "itertools", "queue", "random", "types"),
+)
+_LOCKS = {type(Lock()): Lock, type(RLock()): RLock}
 
 
 class ProcessMemory:
@@ -434,14 +468,35 @@ def _is_data(value: object) -> bool:
 
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    memo |= _locks_in(value)
     try:
         with (
             catch_warnings()
         ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
             simplefilter("ignore", DeprecationWarning)
             return deepcopy(value, memo)
-    except Exception:  # noqa: BLE001 - a lock in it, say: it stays one for all, and a change of it is told
+    except Exception:  # noqa: BLE001 - a connection in it, say: it stays one for all, and a change of it is told
         return value
+
+
+def _locks_in(value: object) -> dict[int, Any]:
+    """New locks for those that a value holds, which ``deepcopy`` can't make, and their methods for those that it
+    keeps by themselves, as a condition does."""
+    found: dict[int, Any] = {}
+    seen: dict[int, object] = {}
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        lock: Any = getattr(one, "__self__", None) if isinstance(one, BuiltinFunctionType) else one
+        if make := _LOCKS.get(type(lock)):
+            new = found.setdefault(id(lock), make())
+            found[id(one)] = new if one is lock else getattr(new, cast("Any", one).__name__)
+        inner = _inner(one)
+        pending += inner.values() if isinstance(inner, Mapping) else inner
+    return found
 
 
 # The modules of a user's project that stages are made of: their own, and those of it that these import.

@@ -19,8 +19,9 @@ from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
-from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
+from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
+from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.words import brief, brief_apart
@@ -129,10 +130,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         if agreed is not None:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
-    leaking: dict[str, str] = {}
+    leaks: dict[str, str] = {}
     if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
         later = plainly(subject, otherwise, later=True)
-        leaking = dict(_leaking(by_hand, plainly(subject, calm)))
+        leaks = dict(_leaking(subject, by_hand, plainly(subject, calm)))
         for end in rest:
             plain = (by_hand, later) if _is_ordered(subject, end) else (by_hand, later, back)
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
@@ -142,7 +143,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     unreached = dict(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
-    retold = leaking | dict(_retold(by_hand, back, twice))
+    retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
@@ -261,7 +262,13 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]
             yield told, stage
 
 
-def _leaking(first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
+def leaking(subject: PlanSubject, messages: int) -> Told:
+    """What is to be said of the stages that answer otherwise when a run of so many messages is repeated."""
+    first, second, third = (plainly(subject, Options(messages=messages)) for _ in range(3))
+    return dict(_leaking(subject, first, second)) or dict(_leaking(subject, second, third))
+
+
+def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
     stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
     for stage in stages:
@@ -269,14 +276,23 @@ def _leaking(first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
             other = second.answers.get(message, {})
             if stage in answers and stage in other and answers[stage] != other[stage]:
                 here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
+                who = _with_place(subject, stage)
                 told = (
-                    f"stage {stage} answers {here} in a run without faults, and {there} when the same run is "
+                    f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
                     "what a library holds), or uses chance or time that it can't replace. Answer from the message "
                     "alone, or keep it in a class, made for each process"
                 )
                 yield told, stage
                 break
+
+
+def _with_place(subject: PlanSubject, name: str) -> str:
+    """A stage, and where its function is written."""
+    part = subject.plan.part(name)
+    path = part.does if isinstance(part, StagePart) else ""
+    place = place_of_function(subject.functions().find(path)) if ":" in path else ""
+    return f"{name} ({place})" if place else name
 
 
 def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:

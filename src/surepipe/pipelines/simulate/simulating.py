@@ -61,6 +61,7 @@ from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
     ending,
+    leaking,
     plainly,
     reference_of,
 )
@@ -397,6 +398,7 @@ class Simulation:
         """The report of a failure. Page and script are written where there is a folder, and a schedule to show."""
         if failure.violation.property == "user" and (told := self._refused_at_rest(failure)):
             return SimulationFailed(told)
+        self._require_repeatable(failure)
         least = shrunk(self.subject, failure)
         example = replace(
             self._example(least.result, len(failure.script.decisions)),
@@ -420,6 +422,26 @@ class Simulation:
         notes = (*self.notes(), *dict(self.unjudged()))
         text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
+
+    def _require_repeatable(self, failure: PlanFailure) -> None:
+        """Raises NotDeterministic when the run is another one each time: then no schedule is to blame."""
+        broke = failure.violation
+        again, once_more = (repeat(self.subject, failure.script) for _ in range(2))
+        if again.digest == once_more.digest and again.violates(broke.property) is not None:
+            return
+        options = Options.of(failure.script.options)
+        with quiet(self.subject):
+            told = leaking(self.subject, options.messages)
+        self.subject.memory.reset()
+        names = {*self.memory, *self.subject.memory.changed}
+        why = "; ".join(told) or (
+            "a stage keeps something between runs that simulate can't set back, or uses chance or time that it "
+            f"can't replace{_hint(sorted(names))}"
+        )
+        raise NotDeterministic(
+            f"{self.subject.name}: seed {failure.seed} broke {broke.property} ({broke.sentence.rstrip('.')}), and "
+            f"goes another way when the same run is repeated, so no schedule shows what is wrong: {why}"
+        )
 
     def _refused_at_rest(self, failure: PlanFailure) -> str:
         """What is to be said of a check that refuses the run without any fault too; empty where it doesn't."""

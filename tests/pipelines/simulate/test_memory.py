@@ -738,7 +738,7 @@ def price(order):
 
 @pytest.mark.parametrize("kept", KEPT_IN_FUNCTIONS)
 def test_what_a_function_keeps_is_named(folder: Path, kept: str) -> None:
-    """An attribute, a variable around it, a default; of functions in a table or an object too (simulation X-25)."""
+    """An attribute, a variable around it, a default; of functions in a table or object too (simulation X-25)."""
     simulation = simulation_of(_stages(folder, KEPT_IN_FUNCTIONS[kept]))
     simulation.campaign(range(4))
     assert simulation.memory == (f"{MODULE}.{kept}",)
@@ -871,7 +871,7 @@ def threes():
     while True:
         held.append((yield given))
         given = []
-        if len(held) == 2:
+        if len(held) == 3:
             held, given = [], held
 HELD = threes()
 next(HELD)
@@ -885,7 +885,8 @@ def test_a_run_that_goes_another_way_each_time_is_told_as_that_and_not_shrunk(
 ) -> None:
     """What can't be set back broke a run and not its repeats; the command ended by an error of the shrinker."""
     file = _stages(folder, HELD_BACK_BY_A_GENERATOR)
-    file.write_text(file.read_text().replace("call:", "flat-map:"))
+    text = file.read_text().replace("call:", "flat-map:").replace("messages: 3", "messages: 20")
+    file.write_text(text)
     assert run(["simulate", str(file), "--seeds", "10", "--jobs", "1"]) in (
         Exit.NOT_EXERCISED,
         Exit.NOT_DETERMINISTIC,

@@ -51,6 +51,7 @@ from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.outside import outsides_of_run
 from surepipe.simulation.promises import Promise
+from surepipe.simulation.report.words import brief
 from surepipe.simulation.timeline import digest_of
 from surepipe.simulation.world import Deployment, World
 from surepipe.storage.memory import MemoryTransaction
@@ -63,6 +64,8 @@ T = TypeVar("T")
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
+_FOR_JSON = ". Give what JSON has: text (isoformat() of a time, str() of a uuid), numbers, lists and mappings"
+_FOR_CSV = ". Give a mapping with just these fields, or name others (columns: of the sink)"
 LATER_MAX = 100
 """How often a stage is asked again that says ``Later``."""
 
@@ -195,6 +198,7 @@ class PlainRun(Deployment):
         self._way: tuple[Carried, ...] = ()
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
+        self._giver = ""
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
@@ -246,11 +250,13 @@ class PlainRun(Deployment):
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
         takers = self._plan.takers(name)
+        giver = self._giver if self._lets_pass(name) else name
         for taker in takers:
             is_met = is_met_twice(self._plan, about.pipe, taker)
             # A function that stands beside others has a copy, as it has in a run.
             is_own = len(takers) > 1 and isinstance(taker, StagePart | PythonSink)
             own = deepcopy(message) if is_own else message
+            self._giver = giver
             self._into(taker, own, on_branch(about, name) if is_met else about)
 
     def _into(self, part: Node, message: object, about: About) -> None:
@@ -364,10 +370,11 @@ class PlainRun(Deployment):
     def _kept(self, sink: AnySink, message: object, about: About) -> None:
         match sink:
             case JsonlSink():
-                text = self._taken(sink.name, message, partial(json.dumps, allow_nan=False))
-                message = json.loads(text)
+                as_json = partial(json.dumps, allow_nan=False)
+                message = json.loads(self._taken(sink.name, message, as_json, _FOR_JSON))
             case CsvSink():
-                message = self._taken(sink.name, message, partial(self._row, sink))
+                row = partial(self._row, sink)
+                message = self._taken(sink.name, message, row, _FOR_CSV)
             case StreamSink():
                 payload = self._taken(sink.name, message, AutoCodec().encode)
                 message = AutoCodec().decode(payload)
@@ -377,16 +384,36 @@ class PlainRun(Deployment):
         if isinstance(sink, PythonSink):
             self._called(sink, sink.call, message, about)
 
-    def _taken(self, name: str, message: object, how: Callable[[object], T]) -> T:
-        """The message as a pipe or a sink takes it. Raises what is wrong with it, which is noted."""
+    def _taken(self, name: str, message: object, how: Callable[[object], T], advice: str = "") -> T:
+        """The message as a pipe or a sink takes it. Raises what is wrong with it; the first of that is noted, with
+        the stage that gave it and what to do."""
         passage = self._passage(name)
         passage.came += 1
         try:
             return how(message)
         except Exception as error:
             passage.failed += 1
-            passage.error = f"it is given {short(message)}: {told_of(error)}"
+            passage.error = (
+                passage.error
+                or f"{self._gave(message)}, which it can't take: {told_of(error)}{advice}"
+            )
             raise
+
+    def _gave(self, message: object) -> str:
+        """Who gave a message, and for which one."""
+        part, given = self._plan.part(self._giver), f"it is given {short(message)}"
+        if not isinstance(part, StagePart):
+            return f"{given} by {self._giver}"
+        place = place_of_function(self._functions.find(part.does)) if ":" in part.does else ""
+        who = f"{part.name} ({place})" if place else part.name
+        source = f" for {brief(self._way[-1].text)}" if self._way else ""
+        return f"{given} by stage {who}{source}"
+
+    def _lets_pass(self, name: str) -> bool:
+        """It hands on what it is given, and makes nothing of its own."""
+        part = self._plan.part(name)
+        is_choosing = isinstance(part, StagePart) and bool(part.filter or part.key_by)
+        return is_choosing or isinstance(part, PipePart)
 
     def _at_end(self, end: str, text: str) -> None:
         self._pending.append((end, text))
@@ -397,8 +424,11 @@ class PlainRun(Deployment):
             raise TypeError("a row of CSV is made of a mapping")
         row = cast("Mapping[str, object]", message)
         columns = self._columns.setdefault(sink.name, sink.columns or tuple(map(str, row)))
-        if set(columns) != set(row):
-            raise ValueError(f"a row has other fields than {', '.join(columns)}")
+        missing = [name for name in columns if name not in row]
+        more = [str(name) for name in row if name not in columns]
+        if missing or more:
+            odd = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(more)} besides"
+            raise ValueError(f"a row of the columns {', '.join(columns)} {odd}")
         text = io.StringIO(newline="")
         csv.writer(text).writerow([row[name] for name in columns])
         text.seek(0)

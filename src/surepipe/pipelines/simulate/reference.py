@@ -334,7 +334,8 @@ def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator
     for end in sorted(empty - {*allowed}):
         ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
         why = _why(subject, by_hand, ways)
-        yield f"{end} gets no message, even without faults{why}{_advice(end)}", end
+        advice = _advice(end, by_hand, ways)
+        yield f"{end} gets no message, even without faults{why}{advice}", end
     for source in plan.sources:
         ways = behind(subject, source.name)
         is_told = not (ways & by_hand.arrived.keys()) - empty
@@ -342,7 +343,7 @@ def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator
         if source.name not in allowed and not is_told and not is_idle:
             why = _why(subject, by_hand, ways)
             told = f"nothing of {source.name} comes out, even without faults{why}"
-            yield f"{told}{_advice(source.name)}", source.name
+            yield f"{told}{_advice(source.name, by_hand, ways)}", source.name
 
 
 def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:
@@ -364,7 +365,12 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"
 
 
-def _advice(name: str) -> str:
+def _advice(name: str, by_hand: Plain, ways: Collection[str]) -> str:
+    if any(one.failed and way in ways for way, one in by_hand.passages.items()):
+        return (
+            ". Mend that; if it is right to fail, give the sources messages that get through as well (simulate: "
+            "sample:)"
+        )
     return (
         ". Give the sources messages that get through (simulate: sample:), or, if this is meant, write "
         f"simulate: {{may_be_empty: [{name}]}}"

@@ -48,7 +48,7 @@ def test_a_pipeline_that_stands_still_for_such_an_answer_is_not_surepipes_defect
         (
             "{'n': order['n'], 'at': datetime.now()}",
             "kind: jsonl, path: out.jsonl",
-            "Object of type datetime is not JSON serializable. Give what JSON has: text (isoformat() of a time",
+            "Object of type datetime is not JSON serializable. Give what JSON has: isoformat() of a time",
         ),
         (
             "{'totl': 1}",
@@ -83,6 +83,7 @@ def test_who_gave_what_no_sink_takes_and_for_which_message_is_told_with_what_to_
     assert reason in said
     assert "_Datetime" not in said
     assert "may_be_empty" not in said
+    assert "rows like their own" not in said
 
 
 class _Thing:

@@ -516,7 +516,21 @@ def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and
     assert f"your check fails without any fault: check {check} does not hold ({why} {place}" in told
     assert 'run.delivered["out"]: 6 messages: {"n":1}, {"n":2}, {"n":3}, ...' in told
     assert "decides" not in told
+    assert "work raised" not in told
     assert (found.value.page, list(tmp_path.iterdir())) == (None, [])
+
+
+def test_a_check_that_fails_without_any_fault_is_told_why_messages_were_set_aside() -> None:
+    """X-56: a number of dead letters alone says nothing of what the check misses."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL of_seven", messages')
+    simulated = simulation(_stage("call", "not_three", LETTERS), faults="claim", sample=checked)
+    with pytest.raises(SimulationFailed) as found:
+        simulated.run(range(3))
+    told = str(found.value)
+    assert "  run.dead: 1\n" in told
+    assert re.search(
+        r"^  work raised ValueError: .* at test_reference.py:\d+, 2 times$", told, re.M
+    )
 
 
 def called_seldom(run: RunOutcome) -> bool:

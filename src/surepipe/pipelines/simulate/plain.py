@@ -64,7 +64,9 @@ T = TypeVar("T")
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
-_FOR_JSON = ". Give what JSON has: text (isoformat() of a time, str() of a uuid), numbers, lists and mappings"
+_FOR_JSON = (
+    ". Give what JSON has: isoformat() of a time, str() of a uuid or Decimal, lists and mappings"
+)
 _FOR_CSV = ". Give a mapping with just these fields, or name others (columns: of the sink)"
 LATER_MAX = 100
 """How often a stage is asked again that says ``Later``."""

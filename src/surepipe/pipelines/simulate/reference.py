@@ -372,6 +372,7 @@ def _advice(name: str, by_hand: Plain, ways: Collection[str]) -> str:
             "sample:)"
         )
     return (
-        ". Give the sources messages that get through (simulate: sample:), or, if this is meant, write "
+        ". Give the sources messages that get through (simulate: sample:), and as many as a stage collects before "
+        "it gives any (simulate: messages:), or, if this is meant, write "
         f"simulate: {{may_be_empty: [{name}]}}"
     )

@@ -454,6 +454,10 @@ class Simulation:
             f"your check fails without any fault: {refused.sentence}",
             "It was given a run in which nothing went wrong:",
             *(f"  {line}" for line in outcome.as_lines()),
+            *(
+                f"  {what}, {_times(many)}"
+                for what, many in _counted(_failures(result.rows)).items()
+            ),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
         return "\n".join(
@@ -514,11 +518,8 @@ class Simulation:
     def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
         """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
         what became of others is no reason for that."""
-        for row in example.result.rows:
-            facts = facts_of(row)
-            if row.kind == "raised" and "stage" in facts and _is_to_tell(row, example.violation):
-                place = f" at {facts['place']}" if facts.get("place") else ""
-                yield row, f"{facts['stage']} raised {facts['text']}{place}"
+        told = _failures(example.result.rows)
+        return ((row, said) for row, said in told if _is_to_tell(row, example.violation))
 
     def _is_meant(self, example: Counterexample, row: Row) -> bool:
         """It fails without faults just so, and the pipeline says what becomes of its message."""
@@ -735,6 +736,15 @@ def _is_of(row: Row, about: Violation) -> bool:
 def _is_to_tell(row: Row, about: Violation) -> bool:
     """A check speaks of its message alone."""
     return about.property != "user" or not about.position or _is_of(row, about)
+
+
+def _failures(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """What stages raised, in words."""
+    for row in rows:
+        facts = facts_of(row) if row.kind == "raised" else {}
+        if "stage" in facts:
+            place = f" at {facts['place']}" if facts.get("place") else ""
+            yield row, f"{facts['stage']} raised {facts['text']}{place}"
 
 
 def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:

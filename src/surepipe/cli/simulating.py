@@ -261,8 +261,7 @@ def _campaign(
         struck = {kind for one in results for kind in one.faults}
         found.untried = dict(simulation.untried(_promised(found), struck))
         found.left_out = dict(results[0].left_out) if results else {}
-        dead = 0 if found.unreached else found.dead  # of which those sentences tell the reason
-        found.notes += simulation.notes(dead, found.runs)
+        found.notes += simulation.notes(found.dead, found.runs)
         retold = _together(one.retold for one in results)
         found.unjudged = {**retold, **dict(simulation.unjudged())}
         broken: list[Broken | None] = []

@@ -83,7 +83,6 @@ def test_who_gave_what_no_sink_takes_and_for_which_message_is_told_with_what_to_
     assert reason in said
     assert "_Datetime" not in said
     assert "may_be_empty" not in said
-    assert "rows like their own" not in said
 
 
 class _Thing:

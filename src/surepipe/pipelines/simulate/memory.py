@@ -468,6 +468,8 @@ def _is_data(value: object) -> bool:
 
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    if id(value) in memo:  # of a library, or large: it stays one for all, and nobody looks into it
+        return memo[id(value)]
     memo |= _locks_in(value)
     try:
         with (
@@ -491,7 +493,8 @@ def _locks_in(value: object) -> dict[int, Any]:
             continue
         seen[id(one)] = one
         lock: Any = getattr(one, "__self__", None) if isinstance(one, BuiltinFunctionType) else one
-        if make := _LOCKS.get(type(lock)):
+        kind: Any = cast("object", type(lock))
+        if make := _LOCKS.get(kind):
             new = found.setdefault(id(lock), make())
             found[id(one)] = new if one is lock else getattr(new, cast("Any", one).__name__)
         inner = _inner(one)

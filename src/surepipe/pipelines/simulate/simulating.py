@@ -741,8 +741,8 @@ def _is_to_tell(row: Row, about: Violation) -> bool:
 def _failures(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
     """What stages raised, in words."""
     for row in rows:
-        facts = facts_of(row) if row.kind == "raised" else {}
-        if "stage" in facts:
+        facts = facts_of(row)
+        if row.kind == "raised" and "stage" in facts:
             place = f" at {facts['place']}" if facts.get("place") else ""
             yield row, f"{facts['stage']} raised {facts['text']}{place}"
 

@@ -7,14 +7,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
 from surepipe.cli.output import Exit, Line, line, standard_output_apart
-from surepipe.core.claims import NO_FAULTS, Claim, Faults, faults_text, in_order
+from surepipe.core.claims import NO_FAULTS, Faults, faults_text, in_order
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
@@ -24,19 +24,21 @@ from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
+    NotDeterministic,
     Simulation,
     SimulationFailed,
     changed_since,
     require_expected,
     simulation_of_plan,
 )
-from surepipe.pipelines.simulate.subject import explore_plan_hops
+from surepipe.pipelines.simulate.subject import Told, explore_plan_hops
 from surepipe.pipelines.simulate.written import taken_over
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
 
 FIRST_LINE_RUNS = 20
+HELD, NOT_JUDGED, NOT_EXERCISED = "held", "not judged", "not exercised"
 CANARY = "canary"
 """What is missing where the judge does not see a planted error."""
 
@@ -77,8 +79,8 @@ class Findings:
     script: Path | None = None
     broken: list[Broken] = field(default_factory=list[Broken])
     missing: tuple[str, ...] = ()
-    unreached: tuple[str, ...] = ()
-    unjudged: tuple[str, ...] = ()
+    unreached: Told = field(default_factory=dict[str, str])
+    unjudged: Told = field(default_factory=dict[str, str])
     untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
     """faults that are said to be survived and were not seen to be: why, and which"""
     left_out: dict[str, int] = field(default_factory=dict[str, int])
@@ -112,22 +114,32 @@ class Findings:
             yield line(("note: ", "warn"), note)
 
     def _held(self, verdict: Verdict) -> Line:
-        claim = verdict.explanation.headline if verdict.explanation else "refused"
         if self.failure:
-            return line(f"{verdict.name}: {claim}; see above")
-        word, style = "held", "warn" if self.missing else "good"
-        if self.unreached or self.unjudged or CANARY in self.missing:
-            word, style = "not exercised" if self.unreached else "not judged", "warn"
+            return line(f"{verdict.name}: {verdict.promise}; see above")
+        word = self.word_for(verdict)
+        style = "warn" if self.missing or word != HELD else "good"
         but = " but for what was not exercised, see below" if self.missing else ""
-        if verdict.explanation:
-            claim = self._tried(verdict.explanation.headline)
-        return line((f"{word} ", style), f"in {self.runs} schedules{but}  {verdict.name}: {claim}")
+        if word != HELD:
+            but = ", see below"
+        told = f"in {self.runs} schedules{but}  {verdict.name}: {self._tried(verdict)}"
+        return line((f"{word} ", style), told)
 
-    def _tried(self, claim: Claim) -> str:
-        """What of a claim these schedules speak of."""
-        tried = claim.tolerates.difference(*self.untried.values())
-        named = str(replace(claim, tolerates=tried))
-        return named if tried else f"{named}; no fault was tried"
+    def word_for(self, verdict: Verdict) -> str:
+        """What came of one promise. Where an end or a stage can't be judged, the ways that lead there are not;
+        what a pipe does with its messages is seen all the same, as long as some way through it has any."""
+        assert self.assessment is not None
+        ways = [way.parts for way in self.assessment.ways if {*verdict.parts} <= {*way.parts}]
+        if CANARY in self.missing:
+            return NOT_JUDGED
+        if ways and all({*way}.intersection(self.unreached.values()) for way in ways):
+            return NOT_EXERCISED
+        return NOT_JUDGED if {*verdict.parts}.intersection(self.unjudged.values()) else HELD
+
+    def _tried(self, verdict: Verdict) -> str:
+        """What of a promise these schedules speak of."""
+        tried = verdict.tolerates.difference(*self.untried.values())
+        told = verdict.promised(tried)
+        return told if tried else f"{told}; no fault was tried"
 
     def as_document(self) -> dict[str, object]:
         return {
@@ -138,6 +150,7 @@ class Findings:
             "report": self.failure or None,
             "page": str(self.page) if self.page else None,
             "script": str(self.script) if self.script else None,
+            "verdicts": self._words(),
             "missing": list(self.missing),
             "unreached": list(self.unreached),
             "unjudged": list(self.unjudged),
@@ -150,6 +163,12 @@ class Findings:
             ],
             "error": self.complaint or None,
         }
+
+    def _words(self) -> dict[str, str]:
+        if self.assessment is None or self.complaint or self.failure:
+            return {}
+        verdicts = (*self.assessment.pipes, *self.assessment.ways)
+        return {verdict.name: self.word_for(verdict) for verdict in verdicts}
 
 
 def simulate_file(request: SimulateRequest) -> Findings:
@@ -227,6 +246,8 @@ def _campaign(
         for result in workers.campaign(request.seeds):
             results.append(result)
             _add(simulation, found, result)
+            if found.code is Exit.NOT_DETERMINISTIC:
+                return
             if twin is None and found.runs >= min(FIRST_LINE_RUNS, len(request.seeds)):
                 broke = "violated" if found.failure else "nothing broke"
                 twin = _twin_of(request, _digests(results), held)
@@ -243,14 +264,14 @@ def _campaign(
         for one in results:
             simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
         simulation.written = next((one.written for one in results if one.written), "")
-        found.unreached = tuple(dict.fromkeys(text for one in results for text in one.unreached))
+        found.unreached = _together(one.unreached for one in results)
         struck = {kind for one in results for kind in one.faults}
         found.untried = dict(simulation.untried(_promised(found), struck))
         found.left_out = dict(results[0].left_out) if results else {}
         found.notes += simulation.notes(found.dead, found.runs)
-        retold = [text for one in results for text in one.retold]
-        shared = simulation.shared(*results)
-        found.unjudged = tuple(dict.fromkeys((*retold, *shared, *simulation.unjudged())))
+        retold = _together(one.retold for one in results)
+        shared = dict.fromkeys(simulation.shared(*results), "")
+        found.unjudged = {**retold, **shared, **dict(simulation.unjudged())}
         broken: list[Broken | None] = []
         if request.faults is None and not _is_late(request, started):
             broken += workers.broken(untolerated(simulation.subject))
@@ -266,6 +287,10 @@ def _promised(found: Findings) -> Faults:
     verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
     told = [one.explanation.headline.tolerates for one in verdicts if one.explanation]
     return NO_FAULTS.union(*told)
+
+
+def _together(parts: Iterable[Told]) -> Told:
+    return {text: part for one in parts for text, part in one.items()}
 
 
 def _first(simulation: Simulation, found: Findings) -> str:
@@ -288,7 +313,11 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.dead += result.dead
     if result.first is not None:
         found.property = result.first.violation.property
-        failure = simulation.failed(result.first)
+        try:
+            failure = simulation.failed(result.first)
+        except NotDeterministic as error:
+            found.code, found.complaint = Exit.NOT_DETERMINISTIC, str(error)
+            return
         found.failure, found.page, found.script = str(failure), failure.page, failure.script
         found.code = Exit.VIOLATED
 
@@ -385,8 +414,8 @@ def _compare(
             leaking = [text for one in results for text in one.leaking]
             if leaking:  # it is known why, so that is what is said
                 found.code = Exit.NOT_EXERCISED
-                known = (*found.unjudged, *leaking, *simulation.shared(*results))
-                found.unjudged = tuple(dict.fromkeys(known))
+                known = (*leaking, *simulation.shared(*results))
+                found.unjudged = {**found.unjudged, **dict.fromkeys(known, "")}
                 return
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from surepipe.cli.output import Exit, Line, Piece, line
-from surepipe.core.claims import WORDS, Claim, Fault, faults_told, word_of
+from surepipe.core.claims import WORDS, Claim, Fault, delivers_told, faults_told, word_of
 from surepipe.guarantees.problems import Finding
 
 if TYPE_CHECKING:
@@ -110,8 +110,7 @@ def _though(explanation: Explanation, verdict: Verdict, assessment: Assessment) 
         weaker = frozenset(f for f in more if all(s is not None and f in s for s in kept))
         promised = pipe.explanation.headline
         if weaker:
-            what = f"{promised.delivery}, {order_told(promised)}"
-            why = f"pipe {pipe.name} promises {what}, which does not survive it"
+            why = f"pipe {pipe.name} promises {delivers_told(promised)}, which does not survive it"
             yield _field(
                 "though", faults_told(weaker), f": {why}; what is promised end to end does"
             )
@@ -134,20 +133,8 @@ def _same_as_pipe(explanation: Explanation, assessment: Assessment) -> str:
 
 
 def _promise(explanation: Explanation, verdict: Verdict, engine: str) -> Iterator[Line]:
-    from surepipe.pipelines.engine_limits import delivery_on_spark
-
-    headline = explanation.headline
-    order = order_told(headline)
-    if verdict.per_key is not None:
-        order = f"{order_told(verdict.per_key)} per key, {order} across keys"
-    delivery = headline.delivery if engine != "spark" else delivery_on_spark(headline.delivery)
-    yield _field("delivers", (f"{delivery}, {order}", "good"))
-    yield _field("through", faults_told(headline.tolerates) or "no fault")
-
-
-def order_told(claim: Claim) -> str:
-    """The order that is promised, in words."""
-    return "no order" if claim.order == "none" else f"{claim.order} order"
+    yield _field("delivers", (verdict.delivers(engine), "good"))
+    yield _field("through", faults_told(explanation.headline.tolerates) or "no fault")
 
 
 def _lacks(explanation: Explanation) -> Iterator[Line]:

@@ -157,6 +157,25 @@ def faults_told(faults: Faults) -> str:
     return ", ".join(texts)
 
 
+def delivers_told(claim: Claim, per_key: Claim | None = None, delivery: str = "") -> str:
+    """``exactly-once, absolute order``, for people. ``per_key``: what holds among the messages of each key, where
+    that is said by itself; ``delivery``: where an engine has another word for it."""
+    order = _order_told(claim)
+    if per_key is not None:
+        order = f"{_order_told(per_key)} per key, {order} across keys"
+    return f"{delivery or claim.delivery}, {order}"
+
+
+def promise_told(claim: Claim, per_key: Claim | None = None) -> str:
+    """The same, and through which faults it holds."""
+    through = f"; through {faults_told(claim.tolerates)}" if claim.tolerates else ""
+    return f"{delivers_told(claim, per_key)}{through}"
+
+
+def _order_told(claim: Claim) -> str:
+    return "no order" if claim.order == "none" else f"{claim.order} order"
+
+
 def word_of(fault: Fault) -> str:
     """The word that a fault is behind."""
     return next(word for word, members in WORDS.items() if fault in members)

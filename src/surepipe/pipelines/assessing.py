@@ -14,7 +14,9 @@ from surepipe.core.claims import (
     Claim,
     Fault,
     Faults,
+    delivers_told,
     faults_text,
+    promise_told,
     together,
 )
 from surepipe.core.store_requests import Level
@@ -23,7 +25,12 @@ from surepipe.guarantees.derivation import Derived, DerivedChain, evaluate, eval
 from surepipe.guarantees.explain import Explanation
 from surepipe.guarantees.hops import Chain
 from surepipe.guarantees.problems import Code, Finding, joint_problems
-from surepipe.pipelines.engine_limits import actor_refusals, spark_notes, spark_refusals
+from surepipe.pipelines.engine_limits import (
+    actor_refusals,
+    delivery_on_spark,
+    spark_notes,
+    spark_refusals,
+)
 from surepipe.pipelines.links import Node, link
 from surepipe.pipelines.models.pipes import (
     BookRoutePart,
@@ -266,6 +273,30 @@ class Verdict:
     def held(self) -> bool:
         """True when it is possible and does what is expected."""
         return not self.refused and not self.unmet
+
+    @property
+    def tolerates(self) -> Faults:
+        """The faults through which it does what it promises."""
+        return self.explanation.headline.tolerates if self.explanation else NO_FAULTS
+
+    def delivers(self, engine: str = "actors") -> str:
+        """``exactly-once, absolute order per key, no order across keys``: in these words, whoever shows it."""
+        if self.explanation is None:
+            return "refused"
+        claim = self.explanation.headline
+        word = delivery_on_spark(claim.delivery) if engine == "spark" else claim.delivery
+        return delivers_told(claim, self.per_key, word)
+
+    @property
+    def promise(self) -> str:
+        """The same, and through which faults."""
+        return self.promised(self.tolerates)
+
+    def promised(self, through: Faults) -> str:
+        """The same, through these of the faults."""
+        if self.explanation is None:
+            return "refused"
+        return promise_told(replace(self.explanation.headline, tolerates=through), self.per_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -63,8 +63,9 @@ class Outside:
         self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
         self.slips: dict[str, tuple[str, str]] = {}
         """What is wrong with the keys that it was given, in words; and of which effect: where, what is done."""
-        self.keyless: dict[str, str] = {}
-        """What is done once more, as no key names it, when a message is tried again: by the place of the call."""
+        self.keyless: dict[str, tuple[str, str]] = {}
+        """What is done once more, as no key names it, when a message is tried again, and the stage that does it:
+        by the place of the call."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
         self.asked: Counter[tuple[str, Hashable]] = Counter()
@@ -118,12 +119,12 @@ class Outside:
             )
         if key is None and earlier and not any(earlier):
             place = _caller()
-            self.keyless.setdefault(
-                place,
+            told = (
                 f"stage {stage} does {self.name} {action} {value!r} without a key{place}, so it is done once more "
                 "when its message is tried again, as any message may be: name it by a key that stays the same, "
-                "such as context.id.key, or say what has to hold outside (simulate: check:)",
+                "such as context.id.key, or say what has to hold outside (simulate: check:)"
             )
+            self.keyless.setdefault(place, (told, stage))
         first = self._keys_of.setdefault((action, str(key)), (message, value))
         if key is not None and message != first[0] and value != first[1]:
             self._slip(

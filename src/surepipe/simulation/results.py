@@ -72,3 +72,5 @@ class Counterexample:
     """of each stage: what it answers for this message when nothing goes wrong"""
     varying: frozenset[str] = frozenset()
     """stages that answer otherwise in each run, even when nothing goes wrong"""
+    raised_anyway: frozenset[int] = frozenset()
+    """steps at which a stage raises what it raises for that message when nothing goes wrong, too"""

@@ -449,7 +449,7 @@ def seen(case: Case, seeds: range) -> str:
         if found.first is not None:
             return str(found.first.violation)
         said = "\n".join(
-            (*found.unreached, *found.retold, *simulation.unjudged(), *simulation.notes())
+            (*found.unreached, *found.retold, *dict(simulation.unjudged()), *simulation.notes())
         )
     with _simulation(case, "claim") as simulation:  # imported anew, as in another process
         again = simulation.campaign(seeds[:2]).digests

@@ -42,6 +42,49 @@ def test_a_pipeline_that_stands_still_for_such_an_answer_is_not_surepipes_defect
     assert "A stage's defect: even without faults sink out fails for 1 of 1 messages" in done.stdout
 
 
+@pytest.mark.parametrize(
+    ("given", "sink", "reason"),
+    [
+        (
+            "{'n': order['n'], 'at': datetime.now()}",
+            "kind: jsonl, path: out.jsonl",
+            "Object of type datetime is not JSON serializable. Give what JSON has: isoformat() of a time",
+        ),
+        (
+            "{'totl': 1}",
+            "kind: csv, path: out.csv, columns: [n, total]",
+            "a row of the columns n, total lacks n, total. Give a mapping with just these fields",
+        ),
+        (
+            "{'n': 1, 'total': 2, 'more': 3}",
+            "kind: csv, path: out.csv, columns: [n, total]",
+            "a row of the columns n, total has more besides. Give a mapping with just these fields",
+        ),
+    ],
+)
+def test_who_gave_what_no_sink_takes_and_for_which_message_is_told_with_what_to_do(
+    tmp_path: Path, given: str, sink: str, reason: str
+) -> None:
+    """With the line of the stage, though a filter stands behind it; types have the names that users know, and no
+    row of the source would help (simulation X-22)."""
+    stages = (
+        "from datetime import datetime\n\ndef kept(order):\n    return True\n\n"
+        f"def price(order):\n    return {given}\n"
+    )
+    filtered = WITH_LETTERS.replace(
+        "from: price, kind: jsonl, path: out.jsonl", f"from: kept, {sink}"
+    )
+    kept = 'kept: {from: price, filter: "shop_stages:kept", retries: 2, dead_letter: main/dead}'
+    filtered = filtered.replace("stages: {", f"stages: {{{kept}, ")
+    done = simulated(tmp_path, stages, pipeline=filtered)
+    assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
+    said = " ".join(done.stdout.split())
+    assert 'by stage price (shop_stages.py:6) for {"n":0}, which it can\'t take: ' in said
+    assert reason in said
+    assert "_Datetime" not in said
+    assert "may_be_empty" not in said
+
+
 class _Thing:
     """Has no text of its own."""
 

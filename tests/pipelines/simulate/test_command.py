@@ -10,6 +10,7 @@ import subprocess
 import sys
 from functools import partial
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -17,7 +18,7 @@ from surepipe.cli import simulating
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.subject import explore_plan_hops
-from tests.pipelines.simulate.kit import SHOP, command, shop
+from tests.pipelines.simulate.kit import SHOP, command, shop, simulated
 
 
 def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
@@ -31,11 +32,11 @@ def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("faults", "tolerates", "why"),
+    ("faults", "through", "why"),
     [
         (
             "process-crash",
-            "; tolerates process-crash",
+            "; through process-crash",
             "store-trim, clock-step, as --faults leaves it out",
         ),
         ("none", "; no fault was tried", "store-trim, clock-step, as --faults leaves it out"),
@@ -52,7 +53,7 @@ def test_what_held_is_said_only_of_faults_that_struck_and_the_others_have_a_reas
     capsys: pytest.CaptureFixture[str],
     *,
     faults: str,
-    tolerates: str,
+    through: str,
     why: str,
 ) -> None:
     """X-4, X-29: the plan promises more than these schedules show."""
@@ -65,9 +66,67 @@ def test_what_held_is_said_only_of_faults_that_struck_and_the_others_have_a_reas
         for line in capsys.readouterr().out.splitlines()
         if "lines to out: " in line or "tried: " in line
     ]
-    assert tolerates in told[0]
+    assert through in told[0]
     assert "store-trim" not in told[0]
     assert told[1].endswith(why)
+
+
+def held_of(folder: Path, stages: str, pipeline: str, *options: str) -> dict[str, object]:
+    """What the command says in JSON of each promise, and its exit code."""
+    done = simulated(folder, stages, "--json", *options, pipeline=pipeline)
+    said = cast("dict[str, object]", json.loads(done.stdout))
+    assert said["exit"] == done.returncode
+    return said
+
+
+TWO_ENDS = SHOP.replace("sinks: {", "sinks: {all: {from: intake, kind: jsonl, path: all.jsonl}, ")
+CRASHES = ("--seeds", "20", "--faults", "receiver-crash")
+ONLY_A_NAME = "from uuid import uuid4\n\n\ndef price(order):\n    return str(uuid4())\n"
+
+
+def test_what_was_judged_is_told_beside_what_was_not(tmp_path: Path) -> None:
+    """X-4: one end of which too little can be compared takes nothing from the pipe and the other end; the code is
+    that of what was not judged."""
+    said = held_of(tmp_path, ONLY_A_NAME, TWO_ENDS, *CRASHES)
+    assert said["verdicts"] == {
+        "intake": "held",
+        "lines to all": "held",
+        "lines to out": "not judged",
+    }
+    assert said["exit"] == Exit.NOT_EXERCISED
+    (why,) = cast("list[str]", said["unjudged"])
+    assert why.startswith("out, because ")
+    told = simulated(tmp_path, ONLY_A_NAME, *CRASHES, pipeline=TWO_ENDS).stdout
+    assert "held in 20 schedules  lines to all: " in told
+    assert "not judged in 20 schedules, see below  lines to out: " in told
+
+
+def test_an_end_that_gets_nothing_is_not_exercised_and_the_other_one_held(tmp_path: Path) -> None:
+    """X-21: messages came through the pipe, and to the other end."""
+    none = "def price(order):\n    return None\n"
+    said = held_of(tmp_path, none, TWO_ENDS, *CRASHES)
+    assert said["verdicts"] == {
+        "intake": "held",
+        "lines to all": "held",
+        "lines to out": "not exercised",
+    }
+    alone = held_of(tmp_path, none, SHOP, *CRASHES)
+    assert set(cast("dict[str, str]", alone["verdicts"]).values()) == {"not exercised"}
+
+
+def test_a_promise_is_told_in_the_words_of_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of lanes it is one for each key, which simulate told as no order at all."""
+    laned = SHOP.replace("boundary: committed", "boundary: processed, key: n, lanes: 2")
+    file = shop(tmp_path, "def price(order):\n    return order\n", laned)
+    monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
+    monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
+    promise = "exactly-once, absolute order per key, no order across keys"
+    run(["check", str(file)])
+    assert f"  delivers     {promise}\n" in capsys.readouterr().out
+    run(["simulate", str(file), "--seeds", "4", "--jobs", "1", "--faults", "route-loss"])
+    assert f"lines to out: {promise}; through network (route-loss)\n" in capsys.readouterr().out
 
 
 @pytest.mark.long

@@ -516,7 +516,21 @@ def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and
     assert f"your check fails without any fault: check {check} does not hold ({why} {place}" in told
     assert 'run.delivered["out"]: 6 messages: {"n":1}, {"n":2}, {"n":3}, ...' in told
     assert "decides" not in told
+    assert "work raised" not in told
     assert (found.value.page, list(tmp_path.iterdir())) == (None, [])
+
+
+def test_a_check_that_fails_without_any_fault_is_told_why_messages_were_set_aside() -> None:
+    """X-56: a number of dead letters alone says nothing of what the check misses."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL of_seven", messages')
+    simulated = simulation(_stage("call", "not_three", LETTERS), faults="claim", sample=checked)
+    with pytest.raises(SimulationFailed) as found:
+        simulated.run(range(3))
+    told = str(found.value)
+    assert "  run.dead: 1\n" in told
+    assert re.search(
+        r"^  work raised ValueError: .* at test_reference.py:\d+, 2 times$", told, re.M
+    )
 
 
 def called_seldom(run: RunOutcome) -> bool:
@@ -524,25 +538,79 @@ def called_seldom(run: RunOutcome) -> bool:
     return run.calls["work"] <= 7
 
 
+LETTERS = ", retries: 2, dead_letter: main/dead"
+
+
+def not_again(order: Order, context: Context) -> Order:
+    """Refuses what is tried again."""
+    if context.attempt > 1:
+        raise ValueError("again")
+    return order
+
+
+def all_at_first(run: RunOutcome) -> bool:
+    """No dead letter."""
+    return run.dead == 0
+
+
 @pytest.mark.parametrize(
-    ("more", "check", "advice"),
+    ("stage", "more", "check", "advice"),
     [
-        (
-            ", retries: 2, dead_letter: main/dead",
-            "called_seldom",
-            "Mend work: after 2 retries its message is set",
-        ),
-        ("", "anything", "Mend work, or give it `retries` and a `dead_letter`"),
+        ("not_again", LETTERS, "all_at_first", "Mend work: after 2 retries its message is set"),
+        ("not_three", "", "anything", "Mend work, or give it `retries` and a `dead_letter`"),
     ],
 )
-def test_nothing_is_advised_that_the_stage_has(more: str, check: str, advice: str) -> None:
+def test_nothing_is_advised_that_the_stage_has(
+    stage: str, more: str, check: str, advice: str
+) -> None:
     """X-56: what can't be taken is set aside already."""
     checked = SAMPLE.replace("{messages", f'{{check: "CALL {check}", messages')
     with pytest.raises(SimulationFailed) as found:
-        simulation(_stage("call", "not_three", more), faults="process-crash", sample=checked).run(
-            range(20)
-        )
+        simulation(_stage("call", stage, more), faults="bad-stage", sample=checked).run(range(20))
     assert f"\n{advice}" in str(found.value)
+
+
+bank = Outside("bank")
+
+
+def billed(order: Order, context: Context) -> Mapping[str, object]:
+    """Each attempt is a charge. One order is refused on purpose, and each bill is named after its message."""
+    if order["n"] == 3:
+        raise ValueError("not this one")
+    bank.do("charge", order["n"])
+    return {**order, "bill": f"bill of {context.id.key}"}
+
+
+def charged_once(run: RunOutcome) -> bool:
+    """Not more often than any order, however often it is tried."""
+    return set(bank.count("charge").values()) == {1} and run.dead > 0
+
+
+def test_what_a_check_complains_of_is_told_of_its_message_and_not_of_others() -> None:
+    """X-56: a letter that the pipeline asks for, and what follows from the id of a message, which is another one
+    in each run, are nobody's defect."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL charged_once", messages')
+    parts = _stage("call", "billed", LETTERS)
+    with pytest.raises(SimulationFailed, match="VIOLATED") as found:
+        simulation(parts, faults="claim", sample=checked).run(range(20))
+    told = " ".join(str(found.value).split())
+    repeated = re.search(r"charge (\d) happened twice", told)
+    assert repeated
+    assert re.search(rf'does it again for (#\d)\. \1 is {{"n":{repeated[1]}}}\.', told)
+    for wrong in ("answered", "without faults work gives", "work raised", "Mend work", "must not"):
+        assert wrong not in told, told
+    assert "A stage's defect, as far as the check speaks of it: stage work does bank charge" in told
+
+
+def test_a_letter_that_the_pipeline_asks_for_is_told_as_that() -> None:
+    """X-56: the check is about just the message that the stage refuses, whatever happens."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL called_seldom", messages')
+    parts = _stage("call", "not_three", LETTERS)
+    with pytest.raises(SimulationFailed) as found:
+        simulation(parts, faults="process-crash", sample=checked).run(range(20))
+    told = str(found.value)
+    assert "Mend" not in told
+    assert "A stage's defect" not in told
 
 
 @pytest.mark.parametrize(("boundary", "is_said"), [("committed", False), ("processed", True)])

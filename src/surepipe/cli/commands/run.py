@@ -534,18 +534,13 @@ def _chosen_node(document: Document, node: str | None) -> str:
 
 def promises(assessment: Assessment, engine: str) -> Iterator[Line]:
     """The guarantees from end to end, as ``check`` derives them, and the everyday faults that break them."""
-    from surepipe.cli.verdicts import order_told
     from surepipe.core.claims import EVERYDAY, WORDS
-    from surepipe.pipelines.engine_limits import delivery_on_spark
 
     for verdict in assessment.ways:
         if verdict.explanation is not None:
-            headline = verdict.explanation.headline
-            word = headline.delivery
-            delivery = delivery_on_spark(word) if engine == "spark" else word
-            short = [word for word in EVERYDAY if not WORDS[word] <= headline.tolerates]
+            short = [word for word in EVERYDAY if not WORDS[word] <= verdict.tolerates]
             yield line(
                 (verdict.name, "head"),
-                f"  {delivery}, {order_told(headline)}",
+                f"  {verdict.delivers(engine)}",
                 (f"; not through {', '.join(short)}: see surepipe check" if short else "", "warn"),
             )

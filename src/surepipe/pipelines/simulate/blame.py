@@ -21,9 +21,10 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
-from surepipe.pipelines.simulate.plain import Carried, Plain
+from surepipe.pipelines.simulate.plain import Carried, Identities, Plain
 from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.stages import About
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
 from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, differ
@@ -41,11 +42,18 @@ class _Place:
     seq: int
     position: int
 
+    @property
+    def about(self) -> About:
+        """Who it is for the stages."""
+        pipe, _, producer = self.pipe.partition("@")
+        return About(pipe, self.epoch, self.seq, producer)
+
 
 class _Run:
     """The messages of one run, by what they are."""
 
-    def __init__(self, rows: Sequence[Row]) -> None:
+    def __init__(self, name: str, rows: Sequence[Row]) -> None:
+        self.name = name
         self.numbers = Numbers(rows)
         self.digests: dict[_Place, str] = {}
         for row in rows:
@@ -69,29 +77,44 @@ class _Run:
             if known == digest and place.pipe.partition("@")[0] == pipe
         ]
 
+    @property
+    def identities(self) -> Identities:
+        """Who the messages are, by their pipe and how they look: what a stage makes of its message's id is no
+        other answer than without faults where the id is the same."""
+        found: dict[tuple[str, str], list[About]] = {}
+        for place, digest in self.digests.items():
+            found.setdefault((self.in_plan(place), digest), []).append(place.about)
+        return found
+
+    def in_plan(self, place: _Place) -> str:
+        """The pipe of a message, as the plan calls it."""
+        return place.pipe.partition("@")[0].removeprefix(f"{self.name}/")
+
 
 def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     """The same with the message that it is about, where one can be named."""
     violation, result = found.violation, found.result
     if violation.position:
         return found
-    options = Options.of(result.script.options)
+    messages = Options.of(result.script.options).messages
+    run = _Run(subject.name, result.rows)
     with quiet(subject):
-        plain = plainly(subject, Options(messages=options.messages))
-        again = plainly(subject, Options(seed=1, messages=options.messages), later=True)
-        veil = reference_of(subject, options.messages).veils.get(violation.end)
+        plain = plainly(subject, Options(messages=messages), identities=run.identities)
+        other = Options(seed=1, messages=messages)
+        again = plainly(subject, other, later=True, identities=run.identities)
+        veil = reference_of(subject, messages).veils.get(violation.end)
     subject.memory.reset()
     if veil is not None:  # what it is about was told without what differs
         plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
-    found = replace(found, varying=_varying(plain, again))
-    run = _Run(result.rows)
+    anyway = frozenset(_raised_anyway(plain, run, result))
+    found = replace(found, varying=_varying(plain, again), raised_anyway=anyway)
     place, step = _with_an_effect(run, result, violation) or (
         _in_stages(subject, plain, run, found),
         violation.step,
     )
     if place is None:
         return found
-    carried = _carried(subject, plain, run, place)
+    carried = _carried(plain, run, place)
     return replace(
         found,
         violation=replace(
@@ -103,18 +126,30 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
             position=place.position,
         ),
         message=carried.text if carried else "",
-        usual=plain.answers.get(carried, {}) if carried else {},
+        usual=plain.said.get(place.about.key, {}),
     )
 
 
 def _in_stages(
     subject: PlanSubject, plain: Plain, run: _Run, found: Counterexample
 ) -> _Place | None:
+    is_done = found.violation.step < len(found.result.rows) - 1
+    if found.violation.property == "user" and is_done:  # once more, for the message of that call
+        return _called_again(run, found)
     return (
         _by_content(subject, plain, run, found.violation)
-        or _odd_answer(subject, plain, run, found)
-        or _called_again(run, found.result, found.violation)
+        or _odd_answer(plain, run, found)
+        or _called_again(run, found)
     )
+
+
+def _raised_anyway(plain: Plain, run: _Run, result: RunResult) -> Iterator[int]:
+    """The steps at which a stage raises what it raises for that message without faults, too."""
+    for row in result.rows:
+        if row.kind == Kind.RAISED and (place := run.place(row)):
+            told, usual = facts_of(row), plain.refused.get(place.about.key, {})
+            if told.get("text") == usual.get(str(told.get("stage"))):
+                yield row.step
 
 
 def _varying(plain: Plain, again: Plain) -> frozenset[str]:
@@ -172,29 +207,30 @@ def _by_content(
     return None
 
 
-def _odd_answer(
-    subject: PlanSubject, plain: Plain, run: _Run, found: Counterexample
-) -> _Place | None:
+def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None:
     """The first message for which a stage answers something else than without faults, or than before."""
     for row, stage, answer in _answers(found.result.rows):
         place = run.place(row)
-        carried = _carried(subject, plain, run, place) if place else None
-        usual = plain.answers.get(carried, {}) if carried else {}
+        usual = plain.said.get(place.about.key, {}) if place else {}
         is_known = stage in usual
         if is_known and differ(answer, usual[stage], varies=stage in found.varying):
             return place
     return None
 
 
-def _called_again(run: _Run, result: RunResult, violation: Violation) -> _Place | None:
+def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     """The message of the last call before the step at which it broke; else the first that was tried again, or
-    for which a stage failed."""
+    for which a stage failed that does not without faults."""
+    result, violation = found.result, found.violation
     last = len(result.rows) - 1
     called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
     if violation.step < last and called:
         return run.place(called[-1])
     failed = [
-        row for row in result.rows if row.kind == Kind.RAISED and "fault" not in facts_of(row)
+        row
+        for row in result.rows
+        if row.kind == Kind.RAISED and "fault" not in facts_of(row)
+        if row.step not in found.raised_anyway
     ]
     times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
     again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
@@ -202,15 +238,15 @@ def _called_again(run: _Run, result: RunResult, violation: Violation) -> _Place 
 
 
 def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
+    """But for those to parts of messages."""
     for row in rows:
-        if row.kind == Kind.RETURNED:
-            told: Mapping[str, object] = facts_of(row)
+        told: Mapping[str, object] = facts_of(row) if row.kind == Kind.RETURNED else {}
+        if told and "part" not in told:
             yield row, str(told.get("stage", "")), str(told.get("answer", ""))
 
 
-def _carried(subject: PlanSubject, plain: Plain, run: _Run, place: _Place) -> Carried | None:
-    pipe = place.pipe.partition("@")[0].removeprefix(f"{subject.name}/")
-    digest = run.digests.get(place)
+def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
+    pipe, digest = run.in_plan(place), run.digests.get(place)
     return next(
         (one for one in plain.answers if (one.pipe, one.digest) == (pipe, digest)), None
     ) or next(
@@ -286,7 +322,7 @@ def _private_chance(function: Function, tree: ast.Module) -> Iterator[tuple[str,
 _CHANGING = frozenset(
     (
         *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),
-        *("popleft", "remove", "setdefault", "update"),
+        *("popleft", "put", "put_nowait", "remove", "setdefault", "update"),
     )
 )
 

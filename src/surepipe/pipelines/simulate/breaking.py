@@ -8,6 +8,7 @@ from pathlib import Path
 
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import ROUTE, WORDS, Atom, Fault, in_order
+from surepipe.errors import MisuseError
 from surepipe.pipelines.simulate.campaign import PlanFailure, run_seeds, shrunk
 from surepipe.pipelines.simulate.simulating import Simulation
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -57,7 +58,7 @@ def untolerated(subject: PlanSubject) -> Iterator[str]:
 
 
 def broken_by(simulation: Simulation, fault: str) -> Broken | None:
-    """The shortest schedule with this fault alone; None when none was found."""
+    """The shortest schedule with this fault alone; None when none was found that can be repeated."""
     subject = _daring(simulation.subject)
     found = run_seeds(
         subject,
@@ -69,7 +70,12 @@ def broken_by(simulation: Simulation, fault: str) -> Broken | None:
     if found.first is None:
         return None
     failure = _plainest(found.failures)
-    least = shrunk(subject, failure, replays_max=REPLAYS)
+    try:
+        least = shrunk(subject, failure, replays_max=REPLAYS)
+    except (
+        MisuseError
+    ):  # it went another way: a stage keeps what is not set back, which is said of the plan
+        return None
     return Broken(fault, least.violation, tuple(_lines(least)))
 
 

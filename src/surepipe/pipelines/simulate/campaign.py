@@ -21,7 +21,7 @@ from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.forgotten import noted
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandboxed
-from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.simulate.subject import PlanSubject, Told
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
 from surepipe.simulation.campaign import catches_canary
@@ -114,9 +114,9 @@ class PlanResult:
     """of ends that get something else in each run, even without faults: what of it"""
     by_order: frozenset[str] = frozenset()
     """who does other things outside when the messages come in another order"""
-    unreached: tuple[str, ...] = ()
+    unreached: Told = field(default_factory=dict[str, str])
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
-    retold: tuple[str, ...] = ()
+    retold: Told = field(default_factory=dict[str, str])
     """sentences about stages that answer otherwise, or do more outside, when a message is tried again"""
     leaking: tuple[str, ...] = ()
     """those of them that answer otherwise when the same run is repeated"""
@@ -324,7 +324,7 @@ def run_seeds(
     if known is not None:
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
-        found.retold = known.retold if has_check else (*known.retold, *known.keyless)
+        found.retold = known.retold if has_check else {**known.retold, **known.keyless}
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

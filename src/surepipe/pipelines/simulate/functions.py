@@ -6,6 +6,7 @@ import inspect
 import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
+from functools import partial
 from importlib import import_module
 from types import CodeType, ModuleType
 from typing import TypeAlias, TypeVar, cast
@@ -77,6 +78,8 @@ def built(life: Life, path: str, found: Function) -> Function:
 
 def module_of(function: object) -> ModuleType | None:
     """Where a function was written."""
+    while isinstance(function, partial):
+        function = cast("partial[object]", function).func
     return sys.modules.get(getattr(function, "__module__", "") or "")
 
 

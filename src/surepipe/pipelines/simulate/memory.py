@@ -25,6 +25,7 @@ from itertools import count
 from logging import Logger
 from pathlib import Path
 from re import Pattern
+from threading import Lock, RLock
 from types import (
     AsyncGeneratorType,
     BuiltinFunctionType,
@@ -273,16 +274,44 @@ def _hidden_in(module: ModuleType) -> Iterator[_Hidden]:
                 seen[id(cell)] = None
                 yield variable
             for value in _held_by(variable).values():
-                pending += [(variable.name, inner) for inner in _functions_of(value)]
+                pending += _functions_within(variable.name, value, module)
 
 
 def _functions_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
     for name, value in list(vars(module).items()):
-        within = {f"{module.__name__}.{name}": value}
+        called = f"{module.__name__}.{name}"
         if isinstance(value, type) and value.__module__ == module.__name__:
-            within |= {f"{module.__name__}.{name}.{key}": one for key, one in vars(value).items()}
-        for called, one in within.items():
-            yield from ((called, function) for function in _functions_of(one))
+            yield from _functions_of_class(called, value)
+        elif not name.startswith("__"):
+            yield from _functions_within(called, value, module)
+
+
+def _functions_within(
+    called: str, value: object, module: ModuleType
+) -> Iterator[tuple[str, FunctionType]]:
+    """The value as a function, or those that it holds: a table of handlers, an object of a class of the module."""
+    seen: dict[int, object] = {}
+    pending = deque([value])
+    while pending and len(seen) <= LARGE:
+        one = pending.popleft()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        yield from ((called, function) for function in _functions_of(one))
+        kind: type = type(one)
+        if (
+            kind.__module__ == module.__name__
+        ):  # it may stand in a function, where nobody else finds it
+            yield from _functions_of_class(called, kind)
+        if kind.__module__ in (*_COPIED_FROM, module.__name__):
+            with suppress(Exception):  # the code of a user's own container may raise anything
+                inner = _inner(one)
+                pending += inner.values() if isinstance(inner, Mapping) else inner
+
+
+def _functions_of_class(called: str, owner: type) -> Iterator[tuple[str, FunctionType]]:
+    for key, one in list(vars(owner).items()):
+        yield from ((f"{called}.{key}", function) for function in _functions_of(one))
 
 
 def _functions_of(value: Any) -> Iterator[FunctionType]:
@@ -374,8 +403,9 @@ Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 _CACHE = type(cache(lambda: None))
 _COPIED_FROM = (
     *("_io", "array", "builtins", "collections", "decimal", "fractions", "functools"),
-    *("io", "itertools", "random", "types"),
+    *("io", "itertools", "queue", "random", "types"),
 )
+_LOCKS = {type(Lock()): Lock, type(RLock()): RLock}
 
 
 class ProcessMemory:
@@ -523,7 +553,10 @@ class _NotCopied(Exception):
 
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    if id(value) in memo:  # of a library, or large: it stays one for all, and nobody looks into it
+        return memo[id(value)]
     try:
+        memo |= _locks_in(value)
         with (
             catch_warnings()
         ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
@@ -619,6 +652,27 @@ def _lines_of(text: str) -> Mapping[str, int]:
             name = inner.name if isinstance(inner, _DEFINITIONS) else name
             if name:
                 found.setdefault(name, getattr(inner, "lineno", 0))
+    return found
+
+
+def _locks_in(value: object) -> dict[int, Any]:
+    """New locks for those that a value holds, which ``deepcopy`` can't make, and their methods for those that it
+    keeps by themselves, as a condition does."""
+    found: dict[int, Any] = {}
+    seen: dict[int, object] = {}
+    pending = [value]
+    while pending:
+        one = pending.pop()
+        if id(one) in seen:
+            continue
+        seen[id(one)] = one
+        lock: Any = getattr(one, "__self__", None) if isinstance(one, BuiltinFunctionType) else one
+        kind: Any = cast("object", type(lock))
+        if make := _LOCKS.get(kind):
+            new = found.setdefault(id(lock), make())
+            found[id(one)] = new if one is lock else getattr(new, cast("Any", one).__name__)
+        inner = _inner(one)
+        pending += inner.values() if isinstance(inner, Mapping) else inner
     return found
 
 

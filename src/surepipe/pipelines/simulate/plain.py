@@ -17,7 +17,7 @@ from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
 from random import Random
-from typing import TYPE_CHECKING, TypeVar, cast
+from typing import TYPE_CHECKING, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel
 
@@ -53,6 +53,7 @@ from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
 from surepipe.simulation.outside import outsides_of_run
 from surepipe.simulation.promises import Promise
+from surepipe.simulation.report.words import brief
 from surepipe.simulation.timeline import digest_of
 from surepipe.simulation.world import Deployment, World
 
@@ -61,8 +62,13 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
+_FOR_JSON = (
+    ". Give what JSON has: isoformat() of a time, str() of a uuid or Decimal, lists and mappings"
+)
+_FOR_CSV = ". Give a mapping with just these fields, or name others (columns: of the sink)"
 LATER_MAX = 100
 """How often a stage is asked again that says ``Later``."""
 
@@ -123,8 +129,8 @@ class Plain:
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
-    keyless: Sequence[str] = ()
-    """sentences about effects that happened once more when their message was tried again"""
+    keyless: Mapping[str, str] = field(default_factory=dict[str, str])
+    """sentences about effects that happened once more when their message was tried again, with their stages"""
     retold: dict[str, tuple[str, object, object, object]] = field(
         default_factory=dict[str, tuple[str, object, object, object]]
     )
@@ -134,6 +140,10 @@ class Plain:
     """what was done outside, and who asked for it"""
     during: dict[Effect, str] = field(default_factory=dict[Effect, str])
     """of each effect that was asked for once: the message that was handled then"""
+    said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """of each message, by the key of its identity: what each stage answered for it"""
+    refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
+    """the same of what each stage raised for it"""
 
 
 @dataclass(frozen=True)
@@ -142,12 +152,14 @@ class PlainSubject:
 
     ``backwards``: messages come in another order, under other identities, and at other times. What an end has both
     times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
-    second attempt that nobody remembers.
+    second attempt that nobody remembers. ``identities``: who messages are in some other run, by their pipe and
+    digest, in order; what follows from an identity is then what it is there.
     """
 
     of: PlanSubject
     backwards: bool = False
     twice: bool = False
+    identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
     def name(self) -> str:
@@ -165,13 +177,15 @@ class PlainSubject:
 
     def deployment(self) -> PlainRun:
         self.of.memory.reset()
-        return PlainRun(self.of, backwards=self.backwards, twice=self.twice)
+        return PlainRun(self.of, self.identities, backwards=self.backwards, twice=self.twice)
 
 
 class PlainRun(Deployment):
     """One run, as the program of the only node of a world: functions have virtual time and chance there."""
 
-    def __init__(self, subject: PlanSubject, *, backwards: bool, twice: bool) -> None:
+    def __init__(
+        self, subject: PlanSubject, identities: Identities, *, backwards: bool, twice: bool
+    ) -> None:
         self.found = Plain({end.name: [] for end in subject.plan.ends})
         self._subject = subject
         self._plan = subject.plan
@@ -182,10 +196,12 @@ class PlainRun(Deployment):
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
+        self._known = {looks: iter(abouts) for looks, abouts in identities.items()}
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
+        self._giver = ""
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
@@ -196,9 +212,9 @@ class PlainRun(Deployment):
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
-        self.found.keyless = [
-            text for outside in world.outsides for text in outside.keyless.values()
-        ]
+        self.found.keyless = {
+            text: stage for outside in world.outsides for text, stage in outside.keyless.values()
+        }
         self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
@@ -237,11 +253,13 @@ class PlainRun(Deployment):
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
         takers = self._plan.takers(name)
+        giver = self._giver if self._lets_pass(name) else name
         for taker in takers:
             is_met = is_met_twice(self._plan, about.pipe, taker)
             # A function that stands beside others has a copy, as it has in a run.
             is_own = len(takers) > 1 and isinstance(taker, StagePart | PythonSink)
             own = deepcopy(message) if is_own else message
+            self._giver = giver
             self._into(taker, own, on_branch(about, name) if is_met else about)
 
     def _into(self, part: Node, message: object, about: About) -> None:
@@ -249,8 +267,10 @@ class PlainRun(Deployment):
             codec = self._codec(part)
             payload = self._taken(part.name, message, codec.encode)
             carried, before = codec.decode(payload), self._way
-            self._way = *before, Carried(part.name, digest_of(payload), canonical(message))
-            about = self._identity(part.name)
+            digest = digest_of(payload)
+            self._way = *before, Carried(part.name, digest, canonical(message))
+            known = next(self._known.get((part.name, digest), iter(())), None)
+            about = known or self._identity(part.name)
             if part.book is None:
                 self._pass_on(part.name, carried, about)
             else:
@@ -353,10 +373,11 @@ class PlainRun(Deployment):
     def _kept(self, sink: AnySink, message: object, about: About) -> None:
         match sink:
             case JsonlSink():
-                text = self._taken(sink.name, message, partial(json.dumps, allow_nan=False))
-                message = json.loads(text)
+                as_json = partial(json.dumps, allow_nan=False)
+                message = json.loads(self._taken(sink.name, message, as_json, _FOR_JSON))
             case CsvSink():
-                message = self._taken(sink.name, message, partial(self._row, sink))
+                row = partial(self._row, sink)
+                message = self._taken(sink.name, message, row, _FOR_CSV)
             case StreamSink():
                 payload = self._taken(sink.name, message, AutoCodec().encode)
                 message = AutoCodec().decode(payload)
@@ -366,16 +387,36 @@ class PlainRun(Deployment):
         if isinstance(sink, PythonSink):
             self._called(sink, sink.call, message, about)
 
-    def _taken(self, name: str, message: object, how: Callable[[object], T]) -> T:
-        """The message as a pipe or a sink takes it. Raises what is wrong with it, which is noted."""
+    def _taken(self, name: str, message: object, how: Callable[[object], T], advice: str = "") -> T:
+        """The message as a pipe or a sink takes it. Raises what is wrong with it; the first of that is noted, with
+        the stage that gave it and what to do."""
         passage = self._passage(name)
         passage.came += 1
         try:
             return how(message)
         except Exception as error:
             passage.failed += 1
-            passage.error = f"it is given {short(message)}: {told_of(error)}"
+            passage.error = (
+                passage.error
+                or f"{self._gave(message)}, which it can't take: {told_of(error)}{advice}"
+            )
             raise
+
+    def _gave(self, message: object) -> str:
+        """Who gave a message, and for which one."""
+        part, given = self._plan.part(self._giver), f"it is given {short(message)}"
+        if not isinstance(part, StagePart):
+            return f"{given} by {self._giver}"
+        place = place_of_function(self._functions.find(part.does)) if ":" in part.does else ""
+        who = f"{part.name} ({place})" if place else part.name
+        source = f" for {brief(self._way[-1].text)}" if self._way else ""
+        return f"{given} by stage {who}{source}"
+
+    def _lets_pass(self, name: str) -> bool:
+        """It hands on what it is given, and makes nothing of its own."""
+        part = self._plan.part(name)
+        is_choosing = isinstance(part, StagePart) and bool(part.filter or part.key_by)
+        return is_choosing or isinstance(part, PipePart)
 
     def _at_end(self, end: str, text: str) -> None:
         self._pending.append((end, text))
@@ -386,8 +427,11 @@ class PlainRun(Deployment):
             raise TypeError("a row of CSV is made of a mapping")
         row = cast("Mapping[str, object]", message)
         columns = self._columns.setdefault(sink.name, sink.columns or tuple(map(str, row)))
-        if set(columns) != set(row):
-            raise ValueError(f"a row has other fields than {', '.join(columns)}")
+        missing = [name for name in columns if name not in row]
+        more = [str(name) for name in row if name not in columns]
+        if missing or more:
+            odd = f"lacks {', '.join(missing)}" if missing else f"has {', '.join(more)} besides"
+            raise ValueError(f"a row of the columns {', '.join(columns)} {odd}")
         text = io.StringIO(newline="")
         csv.writer(text).writerow([row[name] for name in columns])
         text.seek(0)
@@ -429,9 +473,13 @@ class PlainRun(Deployment):
                 require_answer(part.name, path, given)
             if self._way:
                 self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
+                if not about.piece:
+                    self.found.said.setdefault(about.key, {})[part.name] = short(given)
         except Exception as error:
             passage.failed += 1
             passage.error = told_of(error)
+            whole = replace(about, part=0, branch="")
+            self.found.refused.setdefault(whole.key, {})[part.name] = told_of(error)
             raise
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)

@@ -18,9 +18,10 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Plain, PlainSubject, behind
-from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference
+from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
+from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.words import brief, brief_apart
@@ -129,26 +130,26 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         if agreed is not None:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
-    leaking: tuple[str, ...] = ()
+    leaks: dict[str, str] = {}
     if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
         later = plainly(subject, otherwise, later=True)
-        leaking = tuple(_leaking(by_hand, plainly(subject, calm)))
+        leaks = dict(_leaking(subject, by_hand, plainly(subject, calm)))
         for end in rest:
             plain = (by_hand, later) if _is_ordered(subject, end) else (by_hand, later, back)
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
             if veil is not None:
                 veils[end], expected[end] = veil, [*map(veil.over, first[end])]
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
-    unreached = tuple(_unreached(subject, expected, by_hand))
+    unreached = dict(_unreached(subject, expected, by_hand))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
-    retold = (*leaking, *_retold(by_hand, back, twice), *_put_off(subject.plan, by_hand, back))
+    retold = leaks | dict(_retold(by_hand, back, twice))
+    retold |= dict(_put_off(subject.plan, by_hand, back))
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
     by_order = frozenset(by_hand.effects[what].partition(" ")[0] for what in again - steady)
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
-    keyless = tuple(twice.keyless)
     return Reference(
         expected,
         unreached,
@@ -157,11 +158,11 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         twice.slips,
         effects,
         retold,
-        keyless,
+        twice.keyless,
         keyed,
         veils,
         by_order,
-        leaking,
+        tuple(leaks),
     )
 
 
@@ -233,15 +234,17 @@ def plainly(
     backwards: bool = False,
     twice: bool = False,
     later: bool = False,
+    identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``."""
-    world = played(PlainSubject(subject, backwards, twice), options, another_day=backwards or later)
+    plain = PlainSubject(subject, backwards, twice, identities or {})
+    world = played(plain, options, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 
 
-def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
+def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages whose answer follows from the message, as long as it is tried once. What memory or the clock makes
     of it differs between any two runs, and is no matter of attempts."""
     for stage, (where, message, first, second) in twice.retold.items():
@@ -252,14 +255,21 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[str]:
         ]
         if answers and all(one == other for one, other in answers):
             once, again = brief_apart(repr(first), repr(second))
-            yield (
+            told = (
                 f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that "
                 "is tried again, as any message may be: the answer has to follow from the message alone, "
                 "not from context.attempt or from what an earlier call has left"
             )
+            yield told, stage
 
 
-def _leaking(first: Plain, second: Plain) -> Iterator[str]:
+def leaking(subject: PlanSubject, messages: int) -> Told:
+    """What is to be said of the stages that answer otherwise when a run of so many messages is repeated."""
+    first, second, third = (plainly(subject, Options(messages=messages)) for _ in range(3))
+    return dict(_leaking(subject, first, second)) or dict(_leaking(subject, second, third))
+
+
+def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
     stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
     for stage in stages:
@@ -267,28 +277,39 @@ def _leaking(first: Plain, second: Plain) -> Iterator[str]:
             other = second.answers.get(message, {})
             if stage in answers and stage in other and answers[stage] != other[stage]:
                 here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
-                yield (
-                    f"stage {stage} answers {here} in a run without faults, and {there} when the same run is "
+                who = _with_place(subject, stage)
+                told = (
+                    f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
                     "what a library holds), or uses chance or time that it can't replace. Answer from the message "
                     "alone, or keep it in a class, made for each process"
                 )
+                yield told, stage
                 break
 
 
-def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[str]:
+def _with_place(subject: PlanSubject, name: str) -> str:
+    """A stage, and where its function is written."""
+    part = subject.plan.part(name)
+    path = part.does if isinstance(part, StagePart) else ""
+    place = place_of_function(subject.functions().find(path)) if ":" in path else ""
+    return f"{name} ({place})" if place else name
+
+
+def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
-    told: set[str] = set()
+    seen: set[str] = set()
     for effect, message in there.during.items():
         who = there.effects[effect]
-        if back.during.get(effect, message) != message and who not in told:
-            told.add(who)
+        if back.during.get(effect, message) != message and who not in seen:
+            seen.add(who)
             outside, action, value = effect
-            yield (
+            told = (
                 f"stage {who} does {outside} {action} {value!r} while it handles {message}, and another message "
                 "when they come in another order: what it keeps for later is lost with its process, and its own "
                 f"message may be settled by then. Do it while that is handled, or {in_transaction(plan)}"
             )
+            yield told, who.partition(" ")[0]
 
 
 def _ends(world: World) -> Ends:
@@ -307,20 +328,23 @@ def played(subject: Deployable, options: Options, *, another_day: bool = False) 
 # What nothing comes to, and of what nothing comes.
 
 
-def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[str]:
+def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[tuple[str, str]]:
     plan = subject.plan
     allowed = plan.simulate.may_be_empty
     empty = {end for end, texts in expected.items() if not texts}
     for end in sorted(empty - {*allowed}):
         ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
-        yield f"{end} gets no message, even without faults{_why(subject, by_hand, ways)}{_advice(end)}"
+        why = _why(subject, by_hand, ways)
+        advice = _advice(end, by_hand, ways)
+        yield f"{end} gets no message, even without faults{why}{advice}", end
     for source in plan.sources:
         ways = behind(subject, source.name)
         is_told = not (ways & by_hand.arrived.keys()) - empty
         is_idle = by_hand.of_use[source.name] or not subject.messages[source.name]
         if source.name not in allowed and not is_told and not is_idle:
             why = _why(subject, by_hand, ways)
-            yield f"nothing of {source.name} comes out, even without faults{why}{_advice(source.name)}"
+            told = f"nothing of {source.name} comes out, even without faults{why}"
+            yield f"{told}{_advice(source.name, by_hand, ways)}", source.name
 
 
 def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:
@@ -342,8 +366,14 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"
 
 
-def _advice(name: str) -> str:
+def _advice(name: str, by_hand: Plain, ways: Collection[str]) -> str:
+    if any(one.failed and way in ways for way, one in by_hand.passages.items()):
+        return (
+            ". Mend that; if it is right to fail, give the sources messages that get through as well (simulate: "
+            "sample:)"
+        )
     return (
-        ". Give the sources messages that get through (simulate: sample:), or, if this is meant, write "
+        ". Give the sources messages that get through (simulate: sample:), and as many as a stage collects before "
+        "it gives any (simulate: messages:), or, if this is meant, write "
         f"simulate: {{may_be_empty: [{name}]}}"
     )

@@ -199,7 +199,7 @@ def _virtual(name: str, real: Callable[..., Any], act: Callable[..., Any]) -> Ca
         life = _life()
         return real(*args, **named) if life is None else act(life, *args, **named)
 
-    stand_in.__name__ = name
+    stand_in.__name__ = stand_in.__qualname__ = name
     return stand_in
 
 
@@ -326,7 +326,11 @@ class _AnyDatetime(type):
 
 
 class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
-    """``datetime`` with virtual ``now``."""
+    """``datetime`` with virtual ``now``, which calls itself as the real one does: users see it in messages."""
+
+    def __repr__(self) -> str:
+        said = super().__repr__()
+        return f"{datetime_module.__name__}.{said}" if type(self) is _Datetime else said
 
     @classmethod
     def now(cls, tz: datetime_module.tzinfo | None = None) -> Any:
@@ -343,6 +347,10 @@ class _Datetime(datetime_module.datetime, metaclass=_AnyDatetime):
     @classmethod
     def today(cls) -> Any:
         return cls.now()
+
+
+_Datetime.__module__ = datetime_module.__name__
+_Datetime.__name__ = _Datetime.__qualname__ = _REAL_DATETIME.__name__
 
 
 def _stand_ins() -> Iterator[Double]:

@@ -22,9 +22,9 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
 from surepipe.core.callables import require_call
-from surepipe.core.claims import Atom, Claim, Faults, parse_faults
+from surepipe.core.claims import Atom, Claim, Faults, parse_faults, promise_told
 from surepipe.errors import ConfigurationError, MisuseError
-from surepipe.pipelines.assessing import assess
+from surepipe.pipelines.assessing import Verdict, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
@@ -62,10 +62,17 @@ from surepipe.pipelines.simulate.memory import (
     told,
 )
 from surepipe.pipelines.simulate.plain import behind
-from surepipe.pipelines.simulate.reference import ALL_BUT_COUNT, EVERYTHING, ending, plainly
+from surepipe.pipelines.simulate.reference import (
+    ALL_BUT_COUNT,
+    EVERYTHING,
+    ending,
+    leaking,
+    plainly,
+    reference_of,
+)
 from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
-from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
+from surepipe.pipelines.simulate.subject import PlanSubject, Told, require_pipes
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
@@ -358,7 +365,7 @@ class Simulation:
                 f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
                 f"{', '.join(found.missing)}. Give it more seeds or more messages."
             )
-        unjudged = (*found.unreached, *found.retold, *self.shared(found), *self.unjudged())
+        unjudged = (*found.unreached, *found.retold, *self.shared(found), *dict(self.unjudged()))
         if unjudged:
             told = "\n".join(unjudged)
             raise NotExercised(
@@ -474,6 +481,7 @@ class Simulation:
         """The report of a failure. Page and script are written where there is a folder, and a schedule to show."""
         if failure.violation.property == "user" and (told := self._refused_at_rest(failure)):
             return SimulationFailed(told)
+        self._require_repeatable(failure)
         least = shrunk(self.subject, failure)
         example = replace(
             self._example(least.result, len(failure.script.decisions)),
@@ -494,9 +502,29 @@ class Simulation:
             where.write_text(page(example), encoding="utf-8")
         text = text_report(example) + (f"Page: {where}\n" if where else "")
         text += "".join(f"{line}\n" for line in self._whose(example))
-        notes = (*self.notes(), *self.unjudged())
+        notes = (*self.notes(), *dict(self.unjudged()))
         text += "".join(f"Note: {note}.\n" for note in notes)
         return SimulationFailed(text, where, script)
+
+    def _require_repeatable(self, failure: PlanFailure) -> None:
+        """Raises NotDeterministic when the run is another one each time: then no schedule is to blame."""
+        broke = failure.violation
+        again, once_more = (repeat(self.subject, failure.script) for _ in range(2))
+        if again.digest == once_more.digest and again.violates(broke.property) is not None:
+            return
+        options = Options.of(failure.script.options)
+        with quiet(self.subject):
+            told = leaking(self.subject, options.messages)
+        self.subject.memory.reset()
+        names = {*self.memory, *self.subject.memory.changed}
+        why = "; ".join(told) or (
+            "a stage keeps something between runs that simulate can't set back, or uses chance or time that it "
+            f"can't replace{_hint(sorted(names))}"
+        )
+        raise NotDeterministic(
+            f"{self.subject.name}: seed {failure.seed} broke {broke.property} ({broke.sentence.rstrip('.')}), and "
+            f"goes another way when the same run is repeated, so no schedule shows what is wrong: {why}"
+        )
 
     def _refused_at_rest(self, failure: PlanFailure) -> str:
         """What is to be said of a check that refuses the run without any fault too; empty where it doesn't."""
@@ -509,6 +537,10 @@ class Simulation:
             f"your check fails without any fault: {refused.sentence}",
             "It was given a run in which nothing went wrong:",
             *(f"  {line}" for line in outcome.as_lines()),
+            *(
+                f"  {what}, {_times(many)}"
+                for what, many in _counted(_failures(result.rows)).items()
+            ),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
         return "\n".join(
@@ -517,34 +549,73 @@ class Simulation:
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
-        raised: Counter[str] = Counter()
-        for row in example.result.rows:
-            facts = facts_of(row)
-            if row.kind == "raised" and "stage" in facts:
-                place = f" at {facts['place']}" if facts.get("place") else ""
-                raised[f"{facts['stage']} raised {facts['text']}{place}"] += row.count
+        failed = list(self._failed(example))
+        meant = [(row, said) for row, said in failed if self._is_meant(example, row)]
+        raised = [(row, said) for row, said in failed if (row, said) not in meant]
         odd = list(_odd_answers(example))
-        found = [f"{what}, {count} times" for what, count in raised.items()]
+        found = [f"{what}, {_times(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
             yield from self._remembering(stage)
+        for row, said in meant:
+            if _is_of(row, example.violation):
+                letters = self._letters_of(row)
+                yield f"{said}, as without faults: its message is set aside in {letters}, as the pipeline says."
+                break
         if raised:
-            yield from self._against_raising(example)
+            yield from self._against_raising([row for row, _ in raised])
         elif example.violation.property == "stage":
             yield "A stage's defect."
         elif example.violation.property == "user":
-            yield "A defect of the stages, or of the check: surepipe did what it promises."
+            yield from self._between_check_and_promise(example)
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
         elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
-            yield "No stage raised, or answered in two ways: a defect of surepipe, unless a stage hides something."
+            yield (
+                "No stage raised or answered otherwise than without faults: a defect of surepipe, unless a stage "
+                "hides something."
+            )
 
-    def _against_raising(self, example: Counterexample) -> Iterator[str]:
+    def _between_check_and_promise(self, example: Counterexample) -> Iterator[str]:
+        """What may have broken a check where surepipe did what it promises."""
+        options = Options.of(example.result.script.options)
+        for keyless in () if self.subject.needs_all else self._keyless(options.messages):
+            yield f"A stage's defect, as far as the check speaks of it: {keyless}."
+        yield "A defect of the stages, or of the check: surepipe did what it promises."
+        used = used_in(self.subject, example.result.script.decisions)
+        if example.covered and not used <= self._survived(Atom.NO_DUPLICATE):
+            yield (
+                "It promises no more than at-least-once through what happened here: a message may be handled and "
+                "come out again, which stages and check have to bear, or else the pipes have to be others "
+                "(`surepipe check` says what they lack)."
+            )
+
+    def _keyless(self, messages: int) -> Told:
+        with quiet(self.subject):
+            known = reference_of(self.subject, messages)
+        self.subject.memory.reset()
+        return known.keyless
+
+    def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
+        """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
+        what became of others is no reason for that."""
+        told = _failures(example.result.rows)
+        return ((row, said) for row, said in told if _is_to_tell(row, example.violation))
+
+    def _is_meant(self, example: Counterexample, row: Row) -> bool:
+        """It fails without faults just so, and the pipeline says what becomes of its message."""
+        return bool(self._letters_of(row)) and row.step in example.raised_anyway
+
+    def _letters_of(self, row: Row) -> str:
+        """Where what raised here sets messages aside; empty where it does not."""
+        part = self.subject.plan.part(str(facts_of(row)["stage"]))
+        return (part.retries and part.dead_letter) or "" if isinstance(part, Trying) else ""
+
+    def _against_raising(self, rows: Sequence[Row]) -> Iterator[str]:
         """What is to be done about each stage or sink that raised: nothing is advised that it has."""
-        told = (facts_of(row) for row in example.result.rows if row.kind == "raised")
-        for name in dict.fromkeys(str(facts["stage"]) for facts in told if "stage" in facts):
+        for name in dict.fromkeys(str(facts_of(row)["stage"]) for row in rows):
             part = self.subject.plan.part(name)
             if isinstance(part, Trying) and part.retries and part.dead_letter:
                 yield f"Mend {name}: after {part.retries} retries its message is set aside in {part.dead_letter}."
@@ -611,15 +682,16 @@ class Simulation:
                     f"{check}"
                 )
 
-    def unjudged(self) -> Iterator[str]:
-        """What no run can judge, because it happens in the runs without faults too."""
+    def unjudged(self) -> Iterator[tuple[str, str]]:
+        """What no run can judge, as it happens in the runs without faults too, and which part that is about."""
         yield from self._uncompared()
         finder = Functions()
         for name, path in _paths(self.subject.plan):
             if path not in self.subject.plan.simulate.replace and path != HANDLER:
-                yield from unjudged_by(name, finder.find(path))
+                part = name.partition(" ")[2]
+                yield from ((text, part) for text in unjudged_by(name, finder.find(path)))
 
-    def _uncompared(self) -> Iterator[str]:
+    def _uncompared(self) -> Iterator[tuple[str, str]]:
         """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
         come out; and stages that keep something: a total over messages that come in any order is another one in
         each run, whether or not a crash has lost half of it."""
@@ -627,20 +699,22 @@ class Simulation:
             return
         for end, what in self.not_compared.items():
             if what in _UNTOLD:
-                yield f"{end}, because {_UNTOLD[what]}"
+                yield f"{end}, because {_UNTOLD[what]}", end
         for stage in self.subject.plan.stages:
             for keeps in self._remembering(stage.name) if stage.name in self.by_order else ():
-                yield (
+                told = (
                     f"what {stage.name} does outside differs with the order of messages, so it is not compared, "
                     f"and stage {keeps} Or say what has to be done (simulate: check:)"
                 )
+                yield told, stage.name
             reached = behind(self.subject, stage.name)
-            sinks = [end for end in self.not_compared if end in reached]
-            for keeps in self._remembering(stage.name) if sinks else ():
-                yield (
-                    f"what {' and '.join(sinks)} gets differs between runs without faults, and stage {keeps} "
-                    "Or say what has to come out (simulate: check:)"
-                )
+            for end in (one for one in self.not_compared if one in reached):
+                for keeps in self._remembering(stage.name):
+                    told = (
+                        f"what {end} gets differs between runs without faults, and stage {keeps} Or say what has "
+                        "to come out (simulate: check:)"
+                    )
+                    yield told, end
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]
@@ -660,22 +734,27 @@ class Simulation:
     def _promised(self, result: RunResult, violation: Violation) -> tuple[str, bool]:
         """What is promised, in words, and whether it names all that happened: the headline, or else, of the atom
         that broke, what that alone survives."""
-        headlines = self._headlines()
-        promised = ", ".join(map(str, headlines))
+        way = self._way_of(violation)
+        promised = way.promise if way else ""
         if self.faults == "break":
             return promised, False
         used = used_in(self.subject, result.script.decisions)
-        if all(used <= claim.tolerates for claim in headlines):
+        if way is None or used <= way.tolerates:
             return promised, True
         atom = _ATOM_OF.get(violation.property, Atom.NO_LOSS)
-        survived = parse_faults(self.subject.promise.claim.get(atom, ()))
+        survived = self._survived(atom)
         if used <= survived:
-            return str(Claim(frozenset({atom}), survived)), True
+            return promise_told(Claim(frozenset({atom}), survived)), True
         return promised, False
 
-    def _headlines(self) -> list[Claim]:
-        verdicts = assess(self.subject.plan).ways
-        return [one.explanation.headline for one in verdicts if one.explanation is not None][:1]
+    def _survived(self, atom: Atom) -> Faults:
+        return parse_faults(self.subject.promise.claim.get(atom, ()))
+
+    def _way_of(self, violation: Violation) -> Verdict | None:
+        """The way to the end at which it broke, or else the first."""
+        ways = [one for one in assess(self.subject.plan).ways if one.explanation is not None]
+        there = [one for one in ways if one.parts[-1:] == (violation.end,)]
+        return next(iter(there or ways), None)
 
     def _advice(self, result: RunResult) -> str:
         """What `check` says against a fault of this run that is not promised to be survived."""
@@ -718,7 +797,7 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
     """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
     answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
     for row in example.result.rows:
-        if row.kind == "returned":
+        if row.kind == "returned" and _is_to_tell(row, example.violation):
             facts = facts_of(row)
             piece = str(facts.get("part", ""))
             message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
@@ -736,6 +815,35 @@ def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
         elif usual is not None and differ(given[0], usual, varies=stage in varying):
             now, then = brief_apart(given[0], usual)
             yield stage, f"{who} answered {now} for message {seq}, and {then} without faults"
+
+
+def _is_of(row: Row, about: Violation) -> bool:
+    return (row.pipe, row.epoch, row.seq) == (about.pipe, about.epoch, about.seq)
+
+
+def _is_to_tell(row: Row, about: Violation) -> bool:
+    """A check speaks of its message alone."""
+    return about.property != "user" or not about.position or _is_of(row, about)
+
+
+def _failures(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
+    """What stages raised, in words."""
+    for row in rows:
+        facts = facts_of(row)
+        if row.kind == "raised" and "stage" in facts:
+            place = f" at {facts['place']}" if facts.get("place") else ""
+            yield row, f"{facts['stage']} raised {facts['text']}{place}"
+
+
+def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:
+    counts: Counter[str] = Counter()
+    for row, said in raised:
+        counts[said] += row.count
+    return counts
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"
 
 
 def _in_words(decision: Decision) -> str:

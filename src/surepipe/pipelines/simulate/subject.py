@@ -34,6 +34,8 @@ if TYPE_CHECKING:
 
 Ends = Mapping[str, Sequence[str]]
 Keyed = Mapping[str, Sequence[str]]
+Told = Mapping[str, str]
+"""Sentences, and which part of the plan each is about."""
 
 
 @dataclass(frozen=True)
@@ -49,13 +51,13 @@ class Reference:
     same run is repeated, also among ``retold``."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
-    unreached: tuple[str, ...] = ()
+    unreached: Told = field(default_factory=dict[str, str])
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     is_refused: bool = False
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
-    retold: tuple[str, ...] = ()
-    keyless: tuple[str, ...] = ()
+    retold: Told = field(default_factory=dict[str, str])
+    keyless: Told = field(default_factory=dict[str, str])
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[str] = frozenset()

@@ -150,6 +150,8 @@ def coverage(found: Counterexample) -> str:
     used = faults_used(found)
     if not used:
         return "No fault was needed: this must not happen."
+    if found.covered and found.violation.property == "user":  # which it does not speak of
+        return f"It covers what happened here ({listing(used)})."
     if found.covered:
         return f"It covers what happened here ({listing(used)}): this must not happen."
     return f"It does not cover what happened here: {listing(used)}."

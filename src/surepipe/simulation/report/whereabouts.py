@@ -190,10 +190,11 @@ class Stages:
     def returned(self, row: Row) -> str:
         """A function answers; what it says beside what it said before, or says without faults."""
         stage, answer = fact(row, "stage") or self._latest, fact(row, "answer")
-        times = (stage, fact(row, "part")) in self._answers
-        before = self._answers.setdefault((stage, fact(row, "part")), answer)
+        part = fact(row, "part")
+        times = (stage, part) in self._answers
+        before = self._answers.setdefault((stage, part), answer)
         self.is_open = True
-        who, usual = self._who(stage), self._usual.answers.get(stage, answer)
+        who, usual = self._who(stage), answer if part else self._usual.answers.get(stage, answer)
         if self._usual.is_other(stage, answer, before):
             now, then = brief_apart(answer, before)
             self._odd.append(

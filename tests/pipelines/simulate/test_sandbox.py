@@ -134,6 +134,25 @@ def _sends_all_a_signal(message: object) -> object:
     return message
 
 
+def _raises_a_signal(message: object) -> object:
+    signal.raise_signal(signal.SIGTERM)
+    return message
+
+
+def _sends_its_thread_a_signal(message: object) -> object:
+    signal.pthread_kill(threading.get_ident(), signal.SIGTERM)
+    return message
+
+
+def _sets_an_alarm(message: object) -> object:
+    signal.alarm(1)
+    return message
+
+
+def _forks_a_terminal(message: object) -> object:
+    return message, os.forkpty()
+
+
 def _opens_a_socket(message: object) -> object:
     del message
     return socket.socket()
@@ -189,6 +208,10 @@ def _fine(run: object) -> bool:
         (_aborts, "ends its process"),
         (_sends_a_signal, "sends a signal"),
         (_sends_all_a_signal, "sends a signal"),
+        (_raises_a_signal, "sends a signal"),
+        (_sends_its_thread_a_signal, "sends a signal"),
+        (_sets_an_alarm, "sends a signal"),
+        (_forks_a_terminal, "starts a process"),
         (_uses_sql, "uses SQL on its transaction's connection"),
     ],
 )

@@ -10,7 +10,9 @@ from shutil import copytree
 import pytest
 
 from surepipe.cli.output import Exit
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.simulating import changed_since, handler_subject, state_of
+from surepipe.simulation.chance.script import parse
 from tests.pipelines.simulate.kit import SHOP, command, shop
 
 PLAN = SHOP.replace(":price", ":Price") + 'simulate: {check: "shop_stages:once"}\n'
@@ -105,3 +107,19 @@ def test_rows_that_are_others_or_fewer_are_told() -> None:
     assert told[:2] == [[], []]
     assert told[2] == ["the rows of its sources have changed"]
     assert told[3] == ["the run had 3 messages, and this one has 2 (--messages 3)"]
+
+
+def test_a_script_whose_seed_is_no_number_is_damaged() -> None:
+    """One without end, too, which JSON can hold."""
+    with pytest.raises(ConfigurationError, match="this script is damaged"):
+        parse('{"format": 1, "subject": "shop", "options": {}, "decisions": [], "seed": 1e400}')
+
+
+def test_a_folder_that_cannot_be_made_is_told(written: tuple[Path, Path]) -> None:
+    """A file stands in its place (simulation X-22): exit 2, and no traceback."""
+    file, _ = written
+    done = command(file, "--faults", "process-crash", "--out", str(file / "pages"))
+    assert done.returncode == Exit.UNUSABLE
+    assert done.stderr.startswith(
+        f"surepipe: {file / 'pages'} can't be made, for pages and scripts: "
+    )

@@ -13,6 +13,7 @@ import datetime as datetime_module
 import os
 import random
 import secrets
+import signal
 import sys
 import threading
 import time
@@ -310,7 +311,7 @@ def _refused(name: str, real: Callable[..., Any], what: str) -> Callable[..., An
     """The real function outside of stages, also while modules are imported."""
 
     def stand_in(*args: Any) -> Any:
-        if _now.speaking() is not None:
+        if _now.speaking() is not None and args != (signal.SIGINT,):  # which is Ctrl-C
             _refuse(what)
         return real(*args)
 
@@ -368,6 +369,9 @@ def _stand_ins() -> Iterator[Double]:
     yield threading.Thread, "start", start
     for name in ("_exit", "abort"):  # which no audit hook is told of
         yield os, name, _refused(name, getattr(os, name), "ends its process")
+    for name in ("raise_signal", "alarm", "setitimer"):  # nor of these
+        if hasattr(signal, name):
+            yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
     for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
         yield random.SystemRandom, name, _system_chance(name)
@@ -502,6 +506,8 @@ _REFUSED = {
     "os.exec": "starts a process",
     "os.kill": "sends a signal",
     "os.killpg": "sends a signal",
+    "os.forkpty": "starts a process",
+    "signal.pthread_kill": "sends a signal",
     "_thread.start_new_thread": "starts a thread",
     "_thread.start_joinable_thread": "starts a thread",
     "os.remove": "removes a file",

@@ -281,6 +281,15 @@ def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
             yield f"sink {sink.name}", sink.call
 
 
+def _make(folder: Path) -> None:
+    """Raises ConfigurationError where pages and scripts can't go."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        why = (error.strerror or str(error)).lower()
+        raise ConfigurationError(f"{folder} can't be made, for pages and scripts: {why}") from error
+
+
 # What the run of a script depends on: written down with it, so that a stale one can say what has changed.
 
 
@@ -492,7 +501,7 @@ class Simulation:
         where: Path | None = None
         script: Path | None = None
         if self.reports is not None:
-            self.reports.mkdir(parents=True, exist_ok=True)
+            _make(self.reports)
             stem = f"{self.subject.name}-{failure.violation.property}-{failure.seed}"
             where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
             save_script(replace(least.script, code=state_of(self.subject)), script)

@@ -110,7 +110,7 @@ def parse(text: str) -> Script:
             str(known.get("code", "")),
             version,
         )
-    except (KeyError, TypeError, ValueError) as error:
+    except (KeyError, OverflowError, TypeError, ValueError) as error:
         raise ConfigurationError(
             f"this script is damaged ({type(error).__name__}: {error}): simulate again for a new one"
         ) from error

@@ -55,10 +55,13 @@ def require(
 def require_seconds(
     whose: str, value: object, name: str = "timeout", *, or_none: bool = True
 ) -> None:
-    """Raises MisuseError for what is no time to wait. A string or NaN would fail in the middle, or never end."""
+    """Raises MisuseError for what is no time to wait. A string or NaN would fail in the middle, or never end.
+
+    A negative one is what is left of a deadline that has passed, and waits for nothing, as 0 does.
+    """
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_right = is_number and 0 <= cast("float", value) <= SECONDS_MAX
-    wanted = "a number of seconds from 0" + (", or None to wait for ever" if or_none else "")
+    is_right = is_number and cast("float", value) <= SECONDS_MAX
+    wanted = "a number of seconds" + (", or None to wait for ever" if or_none else "")
     require(is_right or (value is None and or_none), f"{whose}: {name}", value, wanted)
 
 

@@ -274,10 +274,13 @@ class FlowLoop:
                 messages = self._next_of(work, done, codec)
                 if not messages:  # cancelled meanwhile
                     break
+                if not work.may_repeat:
+                    work.in_hand = len(messages)  # should they fail, all of them are passed over
                 turn = self._take(messages, None)
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
                 self._tell(taken, may_come_again=False)
                 return done, error
+            work.in_hand = 0
             taken.append((turn, [about for _, about in messages]))
             done += len(messages)
             if not self._parts:

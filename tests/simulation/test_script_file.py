@@ -46,6 +46,8 @@ def test_a_script_has_a_line_for_each_decision() -> None:
         ('{"format": 1, "subject": "x", "options": 3, "seed": 1, "decisions": []}', "damaged"),
         ('{"format": 1, "subject": "x", "options": {}, "seed": "a", "decisions": []}', "damaged"),
         ('{"format": 1, "subject": "x"}', "damaged"),
+        ('{"format": 1, "subject": "x", "options": [], "seed": 1, "decisions": []}', "damaged"),
+        ('{"format": 1, "subject": "x", "options": {}, "seed": 1, "decisions": {}}', "damaged"),
         (
             '{"format": 1, "subject": "x", "options": {}, "seed": 1, "decisions": [[1]]}',
             "damaged",

@@ -104,8 +104,8 @@ def parse(text: str) -> Script:
     try:
         return Script(
             str(known["subject"]),
-            dict(cast("dict[str, Plain]", known["options"])),
-            tuple(_decision(item) for item in cast("list[list[object]]", known["decisions"])),
+            dict(cast("dict[str, Plain]", _is_a(dict, known["options"]))),
+            tuple(map(_decision, cast("list[object]", _is_a(list, known["decisions"])))),
             int(cast("int", known["seed"])),
             str(known.get("code", "")),
             version,
@@ -116,11 +116,17 @@ def parse(text: str) -> Script:
         ) from error
 
 
-def _decision(item: list[object]) -> Decision:
-    authority, at, verb, value, fault = item
-    return Decision(
-        str(authority), str(at), str(verb), tuple(cast("list[Plain]", value)), str(fault)
-    )
+def _is_a(kind: type, value: object) -> object:
+    """The value, where it is one of this kind: an empty one of another would go for a script without decisions."""
+    if not isinstance(value, kind):
+        raise TypeError(f"{value!r:.40} is no {kind.__name__}")
+    return value
+
+
+def _decision(item: object) -> Decision:
+    authority, at, verb, value, fault = cast("list[object]", _is_a(list, item))
+    values = cast("list[Plain]", _is_a(list, value))
+    return Decision(str(authority), str(at), str(verb), tuple(values), str(fault))
 
 
 def save(script: Script, path: Path) -> None:

@@ -234,7 +234,7 @@ def test_a_generated_plan_is_not_called_broken(seed: int) -> None:
     [(21, 0), (35, 3), (101, 1), (119, 7), (121, 6), (173, 6), (208, 0), (230, 0), (327, 1)],
 )
 def test_a_generated_plan_is_not_called_broken_any_more(plan: int, seed: int) -> None:
-    """V-1, X-71: by the seed that said so. 21: boundary handed, and a batch with one message that fails; 35: resend
+    """V-1, X-71: by the seed that said so. 21: boundary handed, and a batch with a message that fails; 35: resend
     sent again what lanes had settled; 101: a pause in a look;
     119, 173: what waits in the lane of a message that fails; 121: a start that failed when messages had been
     taken; 208: a batch behind a batch; 230: the stream of the next pipe, written in a transaction;

@@ -183,8 +183,18 @@ async def _nothing() -> None:
     """Would do something."""
 
 
+def _yields(message: object) -> Generator[object]:
+    yield message
+
+
+async def _yields_later(message: object) -> AsyncGenerator[object]:
+    yield message
+
+
 UNRUN: dict[str, Callable[[object], object]] = {
     "a generator": lambda message: (one for one in [message]),
+    "a block": contextlib.contextmanager(_yields),
+    "an async block": contextlib.asynccontextmanager(_yields_later),
     "a map": lambda message: map(str, [message]),
     "a filter": lambda message: filter(None, [message]),
     "a starmap": lambda message: itertools.starmap(str, [(message,)]),
@@ -215,10 +225,6 @@ def test_a_result_whose_body_nobody_would_run_is_the_failure_of_its_message(
     (letter,) = letters.list()
     assert letter.attempts == 2
     assert "whose body nobody would run" in letter.error_text
-
-
-def _yields(message: object) -> Generator[object]:
-    yield message
 
 
 class _Yielding:

@@ -65,6 +65,15 @@ def test_nothing_is_taken_before_the_machine_has_said_how_much_room_it_has(
     entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
 
 
+def test_to_begin_is_no_wait_for_room(steps: StepRuntime) -> None:
+    """A sender that was just made says half a second later how much room it has: a first ``send`` without any time
+    is taken."""
+    entry = Entry(steps, room=10)
+    steps.alarm(entry.look).set(500_000)
+    entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
+    assert steps.now() == 500_000
+
+
 def test_a_full_intake_refuses_and_an_attempt_leaves_no_trace(steps: StepRuntime) -> None:
     """Room for 3; a thousand refused attempts change nothing; confirming one makes room for one (pipes P-9)."""
     entry = Entry(steps, room=3)

@@ -239,11 +239,13 @@ def test_an_option_of_another_end_is_told_as_that(kind: str, option: str, messag
 def test_what_is_left_of_a_deadline_that_has_passed_waits_for_nothing() -> None:
     """``deadline - now`` is negative at the worst of times: then what is said is what was not done in time."""
     late = -0.5
-    with Pipe("p") as pipe:
-        pipe.send("a")  # which nobody takes
-        with pytest.raises(NotConfirmed):
-            pipe.flush(late)
-        with pytest.raises(NotConfirmed):
-            pipe.send("b", until="confirmed", timeout=late)
-        with pytest.raises(NotConfirmed):
-            pipe.close(late)
+    pipe = Pipe("p")
+    pipe.send("a")  # which nobody takes
+    with pytest.raises(NotConfirmed):
+        pipe.flush(late)
+    with pytest.raises(NotConfirmed):
+        pipe.send("b", until="confirmed", timeout=late)
+    with pytest.raises(MisuseError, match=r"timeout is -0.5; give a number of seconds from 0"):
+        pipe.close(late)  # which would give up what is left
+    with pytest.raises(NotConfirmed):
+        pipe.close(0)

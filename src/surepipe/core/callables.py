@@ -57,12 +57,14 @@ def require_seconds(
 ) -> None:
     """Raises MisuseError for what is no time to wait. A string or NaN would fail in the middle, or never end.
 
-    A negative one is what is left of a deadline that has passed, and waits for nothing, as 0 does.
+    Where None waits for ever, a negative one is what is left of a deadline that has passed, and waits for nothing.
+    Where it doesn't, as at an end that gives up what is left, somebody may mean just that by -1: it is refused.
     """
-    is_number = isinstance(value, int | float) and not isinstance(value, bool)
-    is_right = is_number and cast("float", value) <= SECONDS_MAX
-    wanted = "a number of seconds" + (", or None to wait for ever" if or_none else "")
-    require(is_right or (value is None and or_none), f"{whose}: {name}", value, wanted)
+    is_right = value is None and or_none
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        is_right = (or_none or value >= 0) and value <= SECONDS_MAX
+    wanted = "a number of seconds" + (", or None to wait for ever" if or_none else " from 0")
+    require(is_right, f"{whose}: {name}", value, wanted)
 
 
 def require_name(name: object) -> None:

@@ -49,7 +49,21 @@ SHORT_S = 0.1
 """A wait below this is one whose rounding shows."""
 SELECT_MAX = 1024
 """Descriptors from here on are none that ``select`` takes."""
-_LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap)
+
+
+@contextlib.contextmanager
+def _block() -> Generator[None]:
+    yield
+
+
+@contextlib.asynccontextmanager
+async def _async_block() -> AsyncGenerator[None]:
+    yield
+
+
+_BLOCKS: tuple[type, ...] = (type(_block()), type(_async_block()))
+"""What a call of a ``contextmanager`` gives: its body runs in a ``with`` statement only."""
+_LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap, *_BLOCKS)
 _SEVERAL: tuple[type, ...] = (list, tuple, set, frozenset)
 _UNCALLED: tuple[type, ...] = (FunctionType, MethodType, partial)
 _NEVER_SETTLED = (*_SEVERAL, *_UNCALLED)

@@ -244,6 +244,8 @@ Refusal: TypeAlias = tuple[type[SurepipeError], str]
 UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
 CHUNK_MAX = 4096
+BEGUN_S = 1.0
+"""So long a sender may take to begin, whatever time its first ``send`` has: its store may be asked first."""
 LOOK_S = 0.1
 """How often a handler that waits for room in its own pipe looks whether any can come."""
 
@@ -356,7 +358,8 @@ class SenderEntry:
         """
         self.refuse_inside(until)
         end = self._end(timeout)
-        mark = self._put_one(payload, until, timeout)
+        self._begun(BEGUN_S)
+        mark = self._put_one(payload, until, self._left(end))
         if mark.until is not Until.TAKEN:
             self.wait_for(mark, self._left(end))
 
@@ -365,11 +368,15 @@ class SenderEntry:
         which was just made has begun. Raises what ``offer`` raises.
         """
         self.refuse_inside(Until.ACCEPTED)
-        if not self._promised:
-            self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, None)
+        self._begun(None)
         mark = self._put_one(payload, Until.ACCEPTED, 0.0)
         if mark.until is not Until.TAKEN:
             self.wait_for(mark, None)
+
+    def _begun(self, limit: float | None) -> None:
+        """Wait until a sender that was just made has said how much room it has, which is no wait for room."""
+        if not self._promised:
+            self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, limit)
 
     def _put_one(self, payload: bytes, until: Until, timeout: float | None) -> Mark:
         self._check_size(payload, "the payload")

@@ -178,8 +178,9 @@ def unrun_in(result: object) -> str:
     not called; or ''. A list or set may hold some."""
     if type(result) in SETTLED:
         return ""
+    kind_name = type(result).__name__
     if isinstance(result, _LAZY) or inspect.isawaitable(result):
-        return type(cast("object", result)).__name__
+        return kind_name
     if isinstance(result, _UNCALLED):
         kind = kind_of(cast("Callable[..., object]", result))
         name = kind.value.removeprefix("a ").removeprefix("an ")

@@ -211,7 +211,7 @@ class ChannelFace(Face):
         return self.end.is_up
 
     def wait_up(self, timeout: float | None = None) -> bool:
-        """Wait until both directions are open; False when they are not within ``timeout`` seconds.
+        """Wait until both directions are open; False, and no error, when they are not within ``timeout`` seconds.
 
         Nothing needs this before sending. Raises PipeStopped (the other end has other layers, or serves a newer
         life of this one) and PipeClosed.
@@ -389,5 +389,5 @@ class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
         return self.sync.is_up
 
     async def wait_up(self, timeout: float | None = None) -> bool:
-        """Wait until both directions are open; False when they are not within ``timeout`` seconds."""
+        """Wait until both directions are open; False, and no error, when they are not within ``timeout``."""
         return await in_task(lambda: self.sync.wait_up(timeout))

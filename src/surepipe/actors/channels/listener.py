@@ -70,7 +70,8 @@ class ListenerActor:
 class Listener:
     """Makes the listening end of a channel when the first valid Open of its name arrives.
 
-    ``names``: the channels that may come in. ``accept(channel)`` gets each new end, once, on the listener's
+    ``names``: the channels that may come in, one name or several, taken as they are: ``"rpc-*"`` is a channel
+    called that, and no pattern. ``accept(channel)`` gets each new end, once, on the listener's
     thread: it says what happens with messages (``channel.receive(...)``), may send and keep the end, and must not
     wait for long. It may be a coroutine function, which runs on the loop that runs where the listener is made, or
     on one that the process owns; there ``AsyncChannel(channel)`` is the async face of the end. When it raises, the

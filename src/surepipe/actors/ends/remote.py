@@ -248,7 +248,8 @@ class StreamReceiver(LoneReceiver):
         return AsyncStreamReceiver(self)
 
     def catch_up(self, timeout: float | None = None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer.
+        """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
+        when that takes longer than ``timeout`` seconds.
 
         Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
         the stream ends now, StoreReset when it has no such stream any more, and MisuseError inside the handler or
@@ -290,7 +291,8 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     _finishing: asyncio.Future[None] | None = None
 
     async def catch_up(self, timeout: float | None = None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer."""
+        """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
+        when that takes longer than ``timeout`` seconds."""
         await in_task(lambda: self.sync.check_outside("catch_up"))
         return await in_thread(lambda: self.sync.catch_up(timeout))
 

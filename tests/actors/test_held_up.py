@@ -16,6 +16,7 @@ from surepipe import (
     PipeFull,
     PipeReceiver,
     PipeSender,
+    PipeStopped,
     StreamSender,
 )
 from surepipe.actors import StepRuntime
@@ -31,6 +32,10 @@ LONG_AGO = r"waits for the other end, which last answered \d\d\.\d s ago. See wh
 NOBODY = r"nobody takes its messages. Give it a handler by receive\(...\), or loop over it"
 HANDLER = "what was sent waits for the handler, or the loop. Look at what that does"
 FAILS = r"what was sent waits for the handler, which raised ValueError: 1 \d\.\d s ago"
+KEYLESS = (
+    r"the key of a message can't be told \(NoKey: a dict has no 'customer'\), "
+    "and there is no place for dead letters. Mend what tells it"
+)
 SILENT = r"store FaultyStore has not answered for \d\d?\.\d s, and what was sent waits for it"
 
 
@@ -126,12 +131,39 @@ def test_a_pipe_knows_what_its_handler_raises(steps: StepRuntime) -> None:
     all_match(told(pipe), FAILS)
 
 
+def test_a_pipe_knows_that_the_key_of_a_message_can_not_be_told(steps: StepRuntime) -> None:
+    """The handler was never called, so there is nothing to look at in it."""
+    pipe = Pipe("p", NARROW, key="customer", lanes=2, runtime=steps, notices=lambda _: None)
+    pipe.receive(print)
+    pipe.send({"client": 1})
+    all_match(told(pipe), KEYLESS)
+
+
 def test_a_pipe_that_was_not_started_says_so(steps: StepRuntime) -> None:
     """Nothing is sent before start."""
     with Pipe("p", NARROW, runtime=steps, start=False) as pipe:
         with pytest.raises(PipeFull, match=r"has no room: the pipe is not started. Call start\(\)"):
             pipe.send(1, timeout=0.1)
         pipe.start()
+
+
+def test_the_store_of_a_journal_was_closed_before_its_pipe(
+    steps: StepRuntime, tmp_path: Path
+) -> None:
+    """A message is refused with what the store said."""
+    store = sqlite_store(tmp_path)
+    pipe = Pipe("p", NARROW, journal=store, runtime=steps)
+    pipe.receive(print)
+    pipe.send(1)
+    pipe.flush()
+    steps.advance(1)  # what is confirmed has left the journal
+    store.close()
+    with pytest.raises(
+        PipeStopped,
+        match=r"did not accept the message \(journal: the store on .*pipes.db is closed\)",
+    ):
+        pipe.send(2, timeout=5)
+    pipe.abort()
 
 
 def test_the_store_of_a_stream_is_away(steps: StepRuntime) -> None:

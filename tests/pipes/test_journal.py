@@ -173,7 +173,7 @@ def test_a_definite_failure_rejects_those_messages_and_all_offered_after_them() 
     host.send(b"a", b"b")
     host.send(b"c", b"d", b"e")
     effects = host.answer(WriteFailed("disk full"))
-    assert of(effects, Reject) == [Reject(RejectReason.JOURNAL, 5)]
+    assert of(effects, Reject) == [Reject(RejectReason.JOURNAL, 5, "disk full")]
     assert host.machine.counters()["rejected"] == 5
     host.send(b"f")
     assert host.writing == AppendRows(LIFE, 1, [b"f"])

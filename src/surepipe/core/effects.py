@@ -122,10 +122,11 @@ class Accepted:
 
 @record
 class Reject:
-    """The last ``count`` messages offered were not taken and left no trace."""
+    """The last ``count`` messages offered were not taken and left no trace. ``detail``: what a store said."""
 
     reason: RejectReason
     count: int
+    detail: str = ""
 
 
 @record

@@ -156,6 +156,15 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             return f"{silent}, and what was sent waits for it"
         if not self._is_attended:
             return "nobody takes its messages. Give it a handler by receive(...), or loop over it"
+        return self._unhandled()
+
+    def _unhandled(self) -> str:
+        """Why what has arrived is not handled although somebody takes it."""
+        if why := self.receiver.keyless_for:
+            return (
+                f"the key of a message can't be told ({why}), and there is no place for dead letters. Mend what "
+                "tells it, or name dead_letter"
+            )
         if (raised := self.receiver.works.raised) is not None:
             ago_s = (self._runtime.now() - raised[0]) / 1_000_000
             if ago_s < FAILING_S:

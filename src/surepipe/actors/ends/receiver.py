@@ -319,6 +319,13 @@ class ReceiverEnd(NodeEnd):
             gauges |= {"lanes": self._boundary.lanes, "lanes_busy": len(self.leases())}
         return gauges
 
+    @property
+    def keyless_for(self) -> str:
+        """Why the key of a message can't be told that has no place to go; empty while there is none."""
+        host = self._actor
+        machine = host.machine if host is not None and host.is_built else None
+        return machine.delivery.keyless_for if isinstance(machine, ReceiverStack) else ""
+
     def leases(self) -> list[LaneWork]:
         """The work of each lane; empty without lanes."""
         return self.works.leases() if isinstance(self.works, LaneQueue) else []

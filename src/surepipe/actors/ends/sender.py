@@ -219,7 +219,8 @@ class SenderHost(Host[SendingMachine]):
 
     def _rejection(self, effect: Reject) -> SurepipeError:
         kind = StacksDiffer if self.mismatch else PipeStopped
-        why = f": {self.machine.stopped}" if self.machine.stopped else ""
+        said = effect.detail or self.machine.stopped
+        why = f": {said}" if said else ""
         return kind(
             f"pipe {self._intake.pipe} did not accept the message ({effect.reason}{why}); it was not sent"
         )

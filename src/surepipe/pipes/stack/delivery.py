@@ -505,6 +505,11 @@ class DeliveryBase(ABC):
             self._save(self.saving)
 
     @property
+    def keyless_for(self) -> str:
+        """Why the key of a message can't be told that has no place to go; empty while there is none."""
+        return ""
+
+    @property
     def idle(self) -> bool:
         """True when nothing is in work."""
         return not (self.postings or self.saving)

@@ -150,10 +150,10 @@ class Intake:
                 return run.part(0, small), RejectReason.TOO_LARGE
         return run, RejectReason.FULL
 
-    def reject(self, reason: RejectReason, count: int) -> None:
+    def reject(self, reason: RejectReason, count: int, detail: str = "") -> None:
         """Tell the host that the last ``count`` messages offered were not taken."""
         if count:
-            self.port.emit(Reject(reason, count))
+            self.port.emit(Reject(reason, count, detail))
             self.port.count("rejected", count)
 
     def confirmed(self, first: int, last: int) -> None:

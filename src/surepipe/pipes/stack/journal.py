@@ -293,12 +293,14 @@ class JournaledIntake(Intake):
         self.port.count("accepted", count)
         self.next += count
 
-    def _reject_pending(self, reason: RejectReason, appending: Sequence[bytes] = ()) -> None:
+    def _reject_pending(
+        self, reason: RejectReason, appending: Sequence[bytes] = (), detail: str = ""
+    ) -> None:
         """Everything offered after what is stored is rejected, so the numbers are free again."""
         dropped = [*appending, *self.unstored]
         self.unstored.clear()
         self.waiting_bytes -= sum(map(len, dropped))
-        self.reject(reason, len(dropped))
+        self.reject(reason, len(dropped), detail)
 
     # Writes.
 
@@ -396,7 +398,7 @@ class JournaledIntake(Intake):
     def _failed(self, writing: Writing, reason: str) -> None:
         if isinstance(writing.write, AppendRows):
             self.writing = None
-            self._reject_pending(RejectReason.JOURNAL, writing.write.payloads)
+            self._reject_pending(RejectReason.JOURNAL, writing.write.payloads, reason)
             return
         if writing.attempts == 1:
             detail = f"the journal refused {type(writing.write).__name__}: {reason}"

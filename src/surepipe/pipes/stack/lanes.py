@@ -430,6 +430,14 @@ class LaneDelivery(DeliveryBase):
     # The end of a receiver.
 
     @property
+    def keyless_for(self) -> str:
+        """Why the key of a message can't be told that has no place to go; empty while there is none."""
+        for message in self.keyless[:1]:
+            kind, text = self.failing[message.epoch, message.seq].error[:2]
+            return f"{kind}: {text}"
+        return ""
+
+    @property
     def idle(self) -> bool:
         """True when nothing is in work."""
         return super().idle and not (self.lines or self.keyless)

@@ -17,6 +17,7 @@ from surepipe import (
     NotConfirmed,
     PipeClosed,
     PipeFull,
+    PipeReceiver,
     StacksDiffer,
 )
 from surepipe.actors import Reply, StepRuntime
@@ -463,8 +464,13 @@ def test_misuse_is_named_and_changes_nothing(runtime: Runtime) -> None:
         with pytest.raises(MisuseError, match="somebody listens on this side"):
             Listener(route, names=["u"], accept=accept, runtime=runtime)
         with Channel("t", route=route, runtime=runtime) as channel:
-            with pytest.raises(MisuseError, match="channel t has an end on this side"):
+            with pytest.raises(MisuseError, match=r"^channel t has an end on this side"):
                 Channel("t", route=route, runtime=runtime)
+            with (
+                PipeReceiver("p", route=route, runtime=runtime),
+                pytest.raises(MisuseError, match=r"^pipe p has an end on this side"),
+            ):
+                PipeReceiver("p", route=route, runtime=runtime)
             with pytest.raises(ConfigurationError, match="the same runtime"):
                 Channel("u", route=route, runtime=StepRuntime(1))
             with pytest.raises(

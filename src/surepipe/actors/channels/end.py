@@ -202,7 +202,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         self.terms = terms
         sends, self._receives = terms.seen_from(role)
         names = direction_names(name)
-        shared = SharedSide(side, map(tag_of, names), name)
+        shared = SharedSide(side, map(tag_of, names), f"channel {name}")
         NodeEnd.__init__(self, name, shared, options, Stores(letter=terms.dead_letter))
         self._layers = sends
         self._journal = None

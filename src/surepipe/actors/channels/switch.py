@@ -73,7 +73,7 @@ class Switch:
         tags = tuple(tags)
         if any(tag in self._landings for tag in tags):
             raise MisuseError(
-                f"channel {name} has an end on this side of the route already: "
+                f"{name} has an end on this side of the route already: "
                 "close that one first, or give the new one another name"
             )
         self._landings.update(dict.fromkeys(tags, landing))
@@ -108,7 +108,8 @@ def _leave(switch: Switch) -> None:
 
 
 class SharedSide:
-    """One end's share of a side: as if it had the side for itself. ``tags``: the pipes whose frames it takes."""
+    """One end's share of a side: as if it had the side for itself. ``tags``: the pipes whose frames it takes.
+    ``name``: what errors call it, as ``pipe orders``."""
 
     def __init__(self, side: RouteSide, tags: Iterable[int], name: str) -> None:
         self._side = side

@@ -369,6 +369,11 @@ class Lanes:
 
 def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes | None:
     """Check the lanes that were asked for; None for one message after the other. Raises ConfigurationError."""
+    count: object = DEFAULT_LANES if lanes is None else lanes
+    if type(count) is not int or not 1 <= count <= LANES_MAX:
+        raise ConfigurationError(
+            f"pipe {pipe}: lanes is {lanes!r}: it must be a whole number from 1 to {LANES_MAX}"
+        )
     if key is None:
         if lanes is not None:
             raise ConfigurationError(
@@ -386,11 +391,6 @@ def chosen_lanes(pipe: str, key: KeyChoice | None, lanes: int | None) -> Lanes |
     )
     if not isinstance(key, str):
         require_call(f"the key of pipe {pipe}", key, "message", ConfigurationError)
-    count: object = DEFAULT_LANES if lanes is None else lanes
-    if type(count) is not int or not 1 <= count <= LANES_MAX:
-        raise ConfigurationError(
-            f"pipe {pipe}: lanes is {lanes!r}: it must be a whole number from 1 to {LANES_MAX}"
-        )
     return Lanes(key, count)
 
 

@@ -37,7 +37,7 @@ from surepipe.pipes.catalogue import KINDS, Layers, kind_of, parse_layers
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
-from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
+from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions, require_count
 from surepipe.pipes.stream.options import Stream
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
@@ -319,6 +319,7 @@ class Assembly:
         is concerned, if the layers don't say. ``apart_with``: the codec of an end whose other end is configured
         elsewhere."""
         roles, route = given.roles, route or given.route
+        require_count("retries", given.retries)  # before anything is said of what they would do
         lanes = chosen_lanes(name, given.key, given.lanes)
         _require_stores(name, roles)
         _require_open(name, roles)

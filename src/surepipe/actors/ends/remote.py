@@ -48,8 +48,8 @@ class SharedRoute:
     def __init__(self, route: Route, name: str) -> None:
         require_route(f"pipe {name}", route)
         self.declared = route.declared
-        self.sender = SharedSide(route.sender, (tag_of(name),), name)
-        self.receiver = SharedSide(route.receiver, (tag_of(name),), name)
+        self.sender = SharedSide(route.sender, (tag_of(name),), f"pipe {name}")
+        self.receiver = SharedSide(route.receiver, (tag_of(name),), f"pipe {name}")
 
 
 class LoneSender(ReplayingFace):

@@ -28,6 +28,12 @@ LANES_MAX = 256
 """Lanes of one receiver at the most: each is a thread."""
 
 
+def require_count(name: str, value: object) -> None:
+    """Raises ConfigurationError for what is neither None nor a whole number from 1."""
+    if value is not None and (type(value) is not int or value < 1):
+        raise ConfigurationError(f"{name} is {value!r}: it must be a whole number from 1")
+
+
 @dataclass(frozen=True, slots=True)
 class BoundaryOptions:
     """How messages cross the boundary of a receiver. Times are seconds."""
@@ -61,9 +67,7 @@ class BoundaryOptions:
     def __post_init__(self) -> None:
         """Refuse what can't be meant. Raises ConfigurationError."""
         for name in ("retries", "deliver_max", "warn_after"):
-            value: object = getattr(self, name)
-            if value is not None and (type(value) is not int or value < 1):
-                raise ConfigurationError(f"{name} is {value!r}: it must be a whole number from 1")
+            require_count(name, getattr(self, name))
         for name in ("retry_min_s", "retry_max_s"):
             value = getattr(self, name)
             if type(value) not in (int, float) or not 0 < cast("float", value) < LONGEST_S:

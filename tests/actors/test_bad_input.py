@@ -19,6 +19,7 @@ from surepipe import (
     Pipe,
     Reliable,
     ServedBook,
+    StreamReceiver,
 )
 from surepipe.actors import StepRuntime
 from surepipe.queues.book import BookQueue
@@ -77,6 +78,12 @@ def test_a_pipe_that_can_not_be_meant_is_refused(wrong: dict[str, Any], message:
         Pipe(**arguments)
     assert str(refusal.value) == message
     assert threading.enumerate() == before
+
+
+def test_a_reader_of_a_stream_without_layers_is_told_what_to_write() -> None:
+    """There is no default: where it starts is for its owner to say."""
+    with pytest.raises(ConfigurationError, match="pipe o: a StreamReceiver needs layers"):
+        StreamReceiver("o", store=MemoryStore())
 
 
 CHANNEL: list[tuple[dict[str, Any], str]] = [

@@ -35,7 +35,7 @@ from surepipe.actors.ends.face import EXIT_S
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.actors.routes import Route, link_counters
 from surepipe.core.store_requests import Store
-from surepipe.errors import MisuseError, words_of
+from surepipe.errors import ConfigurationError, MisuseError, words_of
 from surepipe.pipes.catalogue import Layers
 from surepipe.pipes.wire.frames import tag_of
 
@@ -232,11 +232,16 @@ class StreamReceiver(LoneReceiver):
     def __init__(
         self,
         name: str,
-        layers: Layers,
+        layers: Layers = (),
         *,
         store: Store,
         **options: Unpack[StreamReceiverKeywords],
     ) -> None:
+        if not layers:
+            raise ConfigurationError(
+                f"pipe {name}: a StreamReceiver needs layers, which say where it starts: write "
+                'StreamReceiver(name, {"stream": {"start": "earliest"}}, store=store)'
+            )
         given = PipeOptions.given("StreamReceiver", StreamReceiverKeywords, options)
         super().__init__(name, given.codec)
         given = replace(given, store=store)

@@ -168,6 +168,44 @@ def test_a_sink_that_gets_nothing_is_not_exercised_and_the_filters_are_named() -
     assert found.left_out == {"some": 3, "large": 3}
 
 
+def put_what_no_store_takes(order: Order, context: Context) -> Order:
+    """A value that is no table of values: only the store sees that, when the stage is through."""
+    assert context.transaction is not None
+    context.transaction.put("x", cast("Mapping[bytes, bytes]", b"1"))
+    return order
+
+
+REFUSED = (
+    rf"pipe {{}} fails for 6 of 6 messages after stage work "
+    rf"\(test_reference\.py:{put_what_no_store_takes.__code__.co_firstlineno}\) "
+    r"\(ConfigurationError: the transaction was refused, and nothing of it was done: a key is 49: "
+    r"give 1 to 1024 bytes\)\. Mend that"
+)
+
+
+def test_a_sink_that_gets_nothing_as_the_store_refuses_each_transaction_is_not_exercised() -> None:
+    """X-4: the functions alone would have filled it; what the store said of it is told."""
+    parts = _stage("call", "put_what_no_store_takes", ", retries: 2, dead_letter: main/dead")
+    said = "out gets no message, even without faults: " + REFUSED.format("intake")
+    with pytest.raises(NotExercised, match=said):
+        simulation(parts).run(range(2))
+
+
+def test_a_source_all_of_whose_messages_are_refused_is_not_exercised() -> None:
+    """X-4: the sink has what the other source gives."""
+    head = HEAD.replace("sources: {", "sources: {other: {kind: stdin}, ")
+    head += "  second: {from: other, journal: main, state: main, boundary: committed}\n"
+    parts = (
+        'stages: {work: {from: second, call: "CALL put_what_no_store_takes", '
+        "retries: 2, dead_letter: main/dead}}\n"
+        "sinks: {out: {from: [intake, work], kind: jsonl, path: out.jsonl}}\n"
+    )
+    sample = SAMPLE.replace("lines: [", "other: [{n: 1}], lines: [")
+    said = "nothing of other comes out, even without faults: " + REFUSED.format("second")
+    with pytest.raises(NotExercised, match=said):
+        simulation(parts, head=head, sample=sample).run(range(2))
+
+
 def test_a_stage_that_fails_for_every_message_is_named_with_its_error() -> None:
     """X-4: all messages become dead letters, and the sink gets none."""
     parts = ONE_STAGE.replace('"CALL keep"', '"CALL refuse", retries: 2, dead_letter: main/dead')

@@ -13,6 +13,7 @@ from surepipe.actors.routes import Route
 from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
+from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Batch, Store, StreamInfo, Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
 from surepipe.guarantees import hops
@@ -458,13 +459,21 @@ class PlanDeployment(Deployment):
 
     def dead(self) -> int:
         """How many letters lie in dead-letter streams."""
-        parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
-        named = sorted(filter(None, {part.dead_letter for part in parts}))
         books = [pipe for pipe in self.plan.pipes if pipe.book is not None]
-        return sum(len(self._letters_in(one)) for one in named) + sum(
+        return len(list(self._letters())) + sum(
             len(self._payloads(pipe.stream_store or "", f"{self.plan.name}/{pipe.name}/dead"))
             for pipe in books
         )
+
+    def _letters(self) -> Iterator[bytes]:
+        parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
+        for written in sorted(filter(None, {part.dead_letter for part in parts})):
+            yield from self._letters_in(written)
+
+    def letters_of(self, pipe: str) -> list[Letter]:
+        """The dead letters that the messages of a pipe became."""
+        here = f"{self.plan.name}/{pipe}"
+        return [one for one in map(letter_of, self._letters()) if one.pipe == here]
 
     @staticmethod
     def _kept_for_people(world: World) -> int:

@@ -9,8 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
+from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
@@ -140,7 +141,9 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             if veil is not None:
                 veils[end], expected[end] = veil, [*map(veil.over, first[end])]
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
-    unreached = dict(_unreached(subject, expected, by_hand))
+    silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
+    silent |= {end for end, texts in expected.items() if not texts}
+    unreached = dict(_unreached(subject, silent, by_hand, _stuck(subject, world)))
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
@@ -328,28 +331,76 @@ def played(subject: Deployable, options: Options, *, another_day: bool = False) 
 # What nothing comes to, and of what nothing comes.
 
 
-def _unreached(subject: PlanSubject, expected: Ends, by_hand: Plain) -> Iterator[tuple[str, str]]:
+@dataclass(frozen=True)
+class _Stuck:
+    """A pipe of which each message becomes a dead letter in the run without faults, and why, in words."""
+
+    pipe: str
+    why: str
+
+
+def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
+    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it."""
+    deployment = world.deployment
+    assert isinstance(deployment, PlanDeployment)
+    found: list[_Stuck] = []
+    for pipe in subject.plan.pipes:
+        letters = deployment.letters_of(pipe.name)
+        dead = {(one.epoch, one.seq) for one in letters}
+        here = f"{subject.name}/{pipe.name}"
+        came = {
+            (row.epoch, row.seq + more)
+            for row in world.rows
+            if row.kind == Kind.DELIVERED and row.pipe.partition("@")[0] == here
+            for more in range(row.count)
+        }
+        if came and came <= dead:
+            stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
+            after = " and ".join(_with_place(subject, stage.name) for stage in stages)
+            behind_it = f" after stage {after}" if after else ""
+            error = f"{letters[0].error_type}: {letters[0].error_text}"
+            many = f"{len(came)} of {len(came)} messages"
+            found.append(
+                _Stuck(
+                    pipe.name, f"pipe {pipe.name} fails for {many}{behind_it} ({error.rstrip('.')})"
+                )
+            )
+    return found
+
+
+def _unreached(
+    subject: PlanSubject, silent: Collection[str], by_hand: Plain, stuck: Sequence[_Stuck]
+) -> Iterator[tuple[str, str]]:
+    """``silent``: the ends that get nothing."""
     plan = subject.plan
     allowed = plan.simulate.may_be_empty
-    empty = {end for end, texts in expected.items() if not texts}
-    for end in sorted(empty - {*allowed}):
+    for end in sorted({*silent} - {*allowed}):
         ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
-        why = _why(subject, by_hand, ways)
-        advice = _advice(end, by_hand, ways)
-        yield f"{end} gets no message, even without faults{why}{advice}", end
+        why = _why(subject, by_hand, ways, stuck, end)
+        yield f"{end} gets no message, even without faults{why}", end
+    kept = {one.pipe for one in stuck}
     for source in plan.sources:
         ways = behind(subject, source.name)
-        is_told = not (ways & by_hand.arrived.keys()) - empty
-        is_idle = by_hand.of_use[source.name] or not subject.messages[source.name]
+        is_told = not (ways & by_hand.arrived.keys()) - {*silent}
+        takers = {part.name for part in plan.takers(source.name)}
+        is_of_use = bool(by_hand.of_use[source.name]) and not takers <= kept
+        is_idle = is_of_use or not subject.messages[source.name]
         if source.name not in allowed and not is_told and not is_idle:
-            why = _why(subject, by_hand, ways)
-            told = f"nothing of {source.name} comes out, even without faults{why}"
-            yield f"{told}{_advice(source.name, by_hand, ways)}", source.name
+            why = _why(subject, by_hand, ways, stuck, source.name)
+            yield f"nothing of {source.name} comes out, even without faults{why}", source.name
 
 
-def _why(subject: PlanSubject, by_hand: Plain, names: set[str]) -> str:
-    told = list(ending(subject, by_hand, names))
-    return f": {'; '.join(told)}" if told else ""
+def _why(
+    subject: PlanSubject, by_hand: Plain, ways: set[str], stuck: Sequence[_Stuck], name: str
+) -> str:
+    """What messages went no further than, and what is to be done. What functions say is more exact than what the
+    engine makes of it."""
+    failing = any(one.failed and way in ways for way, one in by_hand.passages.items())
+    told = list(ending(subject, by_hand, ways))
+    if not failing:
+        refused = [one.why for one in stuck if one.pipe in ways]
+        told, failing = told + refused, bool(refused)
+    return f"{': ' if told else ''}{'; '.join(told)}{_advice(name, has_failed=failing)}"
 
 
 def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iterator[str]:
@@ -366,8 +417,8 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"
 
 
-def _advice(name: str, by_hand: Plain, ways: Collection[str]) -> str:
-    if any(one.failed and way in ways for way, one in by_hand.passages.items()):
+def _advice(name: str, *, has_failed: bool) -> str:
+    if has_failed:
         return (
             ". Mend that; if it is right to fail, give the sources messages that get through as well (simulate: "
             "sample:)"

@@ -19,7 +19,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, untolerated
-from surepipe.pipelines.simulate.campaign import CannotSimulate, PlanResult
+from surepipe.pipelines.simulate.campaign import EFFECT_ON, CannotSimulate, PlanResult
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
@@ -426,10 +426,13 @@ def _compare(
 def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
     for mine, other in zip(here, there, strict=False):
         if mine != other:
-            stage, _, answer = mine.partition(": ")
+            who, _, answer = mine.partition(": ")
+            is_effect = who.startswith(EFFECT_ON)
+            what = f"the {who} differs" if is_effect else f"stage {who} answered differently"
+            subject = "What is done, and its key," if is_effect else "An answer"
             return (
-                f"not deterministic (seed {seed}): stage {stage} answered differently for the same message: "
-                f"{answer} / {other.partition(': ')[2]}. An answer must follow from the message alone, and not "
+                f"not deterministic (seed {seed}): {what} for the same message: "
+                f"{answer} / {other.partition(': ')[2]}. {subject} must follow from the message alone, and not "
                 "from hash() or id(), the order of a set (sort it), the time by a clock of its own, or what the "
                 "stage keeps"
             )

@@ -144,18 +144,18 @@ class Outside:
         if key is not None:
             name = (action, cast("Hashable", str(key)))
             if name in self._keys:
-                self._tell(f"{action} {value!r}: the key is known, nothing is done")
+                self._tell(f"{action} {value!r}: the key is known, nothing is done", key)
                 return False
             self._keys[name] = None
         done = self._done.setdefault(action, Counter())
         done[value] += 1
         times = "" if done[value] == 1 else f", for the {_ordinal(done[value])} time"
-        self._tell(f"{action} {value!r}{times}")
+        self._tell(f"{action} {value!r}{times}", key)
         return True
 
-    def _tell(self, text: str) -> None:
+    def _tell(self, text: str, key: object) -> None:
         if self._world is not None:
-            self._world.effect(self.name, text)
+            self._world.effect(self.name, text, "" if key is None else str(key))
 
     def count(self, action: str) -> dict[Hashable, int]:
         """How often each value had this effect."""

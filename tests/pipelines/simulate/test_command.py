@@ -247,6 +247,19 @@ def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: 
     assert "stage price answered differently for the same message" in done.stderr
 
 
+@pytest.mark.long
+def test_a_key_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
+    """Another process gives the effect another key, so it is repeated; no answer shows that (simulation X-25)."""
+    stages = (
+        "from surepipe.simulation import Outside\nbank = Outside('bank')\n"
+        "def price(order):\n    bank.do('charge', order['n'], key=hash(f\"order {order['n']}\"))\n"
+        "    return order\n"
+    )
+    done = command(shop(tmp_path, stages), "--seeds", "2", "--faults", "none")
+    assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
+    assert "the effect on bank differs for the same message: charge 0 with the key " in done.stderr
+
+
 def test_a_file_that_check_refuses_is_not_simulated(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

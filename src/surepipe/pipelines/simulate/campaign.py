@@ -62,6 +62,8 @@ NETWORK_ONLY: dict[str, int | str] = {
 }
 ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zombies"))
 ANSWERS = 20
+EFFECT_ON = "effect on "
+"""So begins the line of an effect among answers; names of stages have no space."""
 SHRINK_REPLAYS = 120
 ALONE_REPLAYS = 40
 PATIENCE_US = 300_000_000
@@ -107,7 +109,7 @@ class PlanResult:
     missing: tuple[str, ...] = ()
     digests: dict[int, str] = field(default_factory=dict[int, str])
     answers: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    """of the first seeds: what the stages answered"""
+    """of the first seeds: what the stages answered, and what they did outside"""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that runs have changed"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
@@ -419,6 +421,10 @@ def _answers(result: RunResult) -> Iterator[str]:
         if row.kind == "returned":
             facts = facts_of(row)
             yield f"{facts.get('stage')}: {facts.get('answer')}"
+        elif row.kind == "effect":
+            facts = facts_of(row)
+            key = f" with the key {facts['key']}" if "key" in facts else ""
+            yield f"{EFFECT_ON}{row.node}: {facts.get('text')}{key}"
 
 
 def shrunk(

@@ -283,9 +283,11 @@ class ActorWorld(Timeline, ABC):
         """A row of an end of a pipe in this process."""
         self.note(end, life.incarnations.get(end, life.number), kind, **columns)  # type: ignore[arg-type]
 
-    def effect(self, where: str, text: str) -> None:
-        """Something happened in the world outside."""
-        self.note(where, 1, "effect", detail=as_detail({"text": text}))
+    def effect(self, where: str, text: str, key: str = "") -> None:
+        """Something happened in the world outside. ``key``: by which it is to be known again: another one is
+        another run."""
+        facts = {"text": text, "key": key} if key else {"text": text}
+        self.note(where, 1, "effect", detail=as_detail(facts))
 
 
 def _forget(life: Life) -> None:

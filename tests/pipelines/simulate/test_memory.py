@@ -13,7 +13,7 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
-from surepipe.pipelines.simulate.blame import unjudged_by
+from surepipe.pipelines.simulate.blame import Project, unjudged_by
 from surepipe.pipelines.simulate.campaign import CannotSimulate
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
@@ -426,6 +426,165 @@ def test_a_class_is_read_where_it_is_called(stage: type) -> None:
     """By its bare ``except`` at the end, with file and line."""
     (said,) = unjudged_by("stage price", stage)
     assert f"stage price catches every exception at {__file__}:" in said
+
+
+SWALLOWING = {
+    "suppress": (
+        "import contextlib\ndef price(order):\n    with contextlib.suppress(Exception):  # here\n"
+        "        return {**order, 'n': int(order['n'])}\n"
+    ),
+    "suppress all": (
+        "from contextlib import suppress\ndef price(order):\n    with suppress(KeyError, BaseException):  # here\n"
+        "        order['n'] = int(order['n'])\n    return order\n"
+    ),
+    "return in finally": (
+        "def price(order):\n    found = None\n    try:\n        found = {**order, 'n': int(order['n'])}\n"
+        "    finally:\n        return found  # here\n"
+    ),
+    "continue in finally": (
+        "def price(orders):\n    for order in orders:\n        try:\n            order['n'] = int(order['n'])\n"
+        "        finally:\n            continue  # here\n    return orders\n"
+    ),
+    "a helper": (
+        "def number(order):\n    try:\n        return {**order, 'n': int(order['n'])}\n"
+        "    except Exception:  # here\n        return None\ndef price(order):\n    return number(order)\n"
+    ),
+    "a method": (
+        "class Price:\n    def __call__(self, order):\n        return self.number(order)\n"
+        "    def number(self, order):\n        try:\n            return {**order, 'n': int(order['n'])}\n"
+        "        except Exception:  # here\n            return None\nprice = Price()\n"
+    ),
+    "a decorator": (
+        "from functools import wraps\ndef safe(f):\n    @wraps(f)\n    def inner(order):\n        try:\n"
+        "            return f(order)\n        except Exception:  # here\n            return None\n"
+        "    return inner\n@safe\ndef price(order):\n    return order\n"
+    ),
+    "nothing kept": (
+        "def price(order):\n    found = None\n    try:\n        found = {**order, 'n': int(order['n'])}\n"
+        "    except Exception as error:  # here\n        print('bad', error)\n    return found\n"
+    ),
+    "batch": (
+        "def price(orders):\n    found = []\n    for order in orders:\n        try:\n"
+        "            found.append(int(order['n']))\n        except Exception:  # here\n            continue\n"
+        "    return found\n"
+    ),
+    "passed on": (
+        "def price(order):\n    try:\n        order['n'] = int(order['n'])\n    except:  # here\n        pass\n"
+        "    return order\n"
+    ),
+    "gathered": (
+        "import asyncio\nasync def price(order):\n"
+        "    await asyncio.gather(asyncio.sleep(0), return_exceptions=True)  # here\n    return order\n"
+    ),
+}
+
+
+def _written(folder: Path, text: str) -> ModuleType:
+    _stages(folder, text)
+    return import_module(MODULE)
+
+
+@pytest.mark.parametrize("text", SWALLOWING.values(), ids=SWALLOWING)
+def test_where_any_error_ends_is_named(folder: Path, text: str) -> None:
+    """However it is written, also in what the stage calls, with its line."""
+    line = 1 + [one.endswith("# here") for one in text.splitlines()].index(True)
+    (said,) = unjudged_by("stage price", _written(folder, text).price)
+    assert f"{MODULE}.py:{line}" in said
+
+
+RIGHT = {
+    "raised from": (
+        "def price(order):\n    try:\n        return int(order)\n    except Exception as error:\n"
+        "        print(error)\n        raise ValueError('bad') from error\n"
+    ),
+    "one kind": (
+        "from contextlib import suppress\ndef price(order):\n    with suppress(KeyError):\n"
+        "        del order['n']\n    return order\n"
+    ),
+    "tried again": (
+        "def price(order, context):\n    for _ in range(3):\n        try:\n            return int(order)\n"
+        "        except Exception:\n            context.sleep(1)\n    raise TimeoutError\n"
+    ),
+    "told at last": (
+        "def price(order, context):\n    for n in range(3):\n        try:\n            return int(order)\n"
+        "        except Exception as error:\n            last = error\n    raise last\n"
+    ),
+    "tidied up": (
+        "from contextlib import suppress\ndef price(order):\n    file = open('x')\n    try:\n"
+        "        return int(file.read())\n    finally:\n        with suppress(Exception):\n"
+        "            file.close()\n"
+    ),
+    "loop in finally": (
+        "def price(order):\n    try:\n        return order\n    finally:\n        for one in order:\n"
+        "            break\n"
+    ),
+    "default": (
+        "def price(order):\n    rate = 1.0\n    try:\n        rate = float(order['rate'])\n"
+        "    except Exception:\n        print('no rate')\n    return {**order, 'rate': rate}\n"
+    ),
+    "default at the end": (
+        "from contextlib import suppress\ndef price(order):\n    with suppress(Exception):\n"
+        "        return int(order)\n    return 0\n"
+    ),
+    "told in the message": (
+        "def price(order):\n    try:\n        order['n'] = int(order['n'])\n    except Exception as error:\n"
+        "        order['error'] = str(error)\n    return order\n"
+    ),
+    "kept aside": (
+        "def price(orders):\n    found = []\n    for one in orders:\n        try:\n"
+        "            found.append(int(one))\n        except Exception as error:\n"
+        "            found.append(str(error))\n    return found\n"
+    ),
+    "looked at": (
+        "import asyncio\nasync def price(order):\n"
+        "    came = await asyncio.gather(asyncio.sleep(0), return_exceptions=True)\n"
+        "    for one in came:\n        if isinstance(one, Exception):\n            raise one\n    return order\n"
+    ),
+    "of a library": "import inspect\ndef price(order):\n    return inspect.getdoc(order)\n",
+}
+
+
+@pytest.mark.parametrize("text", RIGHT.values(), ids=RIGHT)
+def test_what_raises_in_the_end_or_gives_a_default_is_not_blamed(folder: Path, text: str) -> None:
+    """Tidying up after the work is not the work."""
+    assert list(unjudged_by("stage price", _written(folder, text).price)) == []
+
+
+FILTER = """
+def price(order):
+    try:
+        return int(order["n"]) > 0
+    except Exception:
+        return False
+"""
+
+
+def test_a_filter_that_says_no_to_any_error_drops_its_message(folder: Path) -> None:
+    """Where the same is no filter, it is an answer."""
+    price = _written(folder, FILTER).price
+    assert not list(unjudged_by("stage price", price))
+    assert "gives nothing" in "".join(unjudged_by("stage price", price, is_filter=True))
+
+
+CALLS_A_DOUBLE = f"import {HELPER}\ndef price(order):\n    return {HELPER}.number(order)\n"
+DROPS = """
+def number(order):
+    try:
+        return int(order["n"])
+    except Exception:
+        return None
+"""
+
+
+def test_what_other_modules_of_the_project_swallow_is_named_but_not_what_has_a_double(
+    folder: Path,
+) -> None:
+    """A function that is replaced is never called."""
+    (folder / f"{HELPER}.py").write_text(DROPS)
+    price = _written(folder, CALLS_A_DOUBLE).price
+    (said,) = unjudged_by("stage price", price, Project({HELPER}))
+    assert f"{HELPER}.py:5, in number," in said
+    assert not list(unjudged_by("stage price", price, Project({HELPER}, {f"{HELPER}:number"})))
 
 
 OWN_CHANCE = """

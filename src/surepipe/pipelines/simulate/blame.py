@@ -11,11 +11,12 @@ import inspect
 import os
 import sys
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random, SystemRandom
 from textwrap import dedent
-from typing import TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
@@ -266,41 +267,132 @@ def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
 Function: TypeAlias = Callable[..., object]
 
 _EVERYTHING = frozenset({"Exception", "BaseException"})
+_LEVELS = 4
+"""So many functions deep it is read what a function of the plan calls."""
 
 
-def unjudged_by(name: str, function: Function) -> Iterator[str]:
+@dataclass(frozen=True, slots=True)
+class Project:
+    """What of the user's code is read for a stage: functions of these modules, but for those that have doubles."""
+
+    modules: Collection[str] = ()
+    replaced: Collection[str] = ()
+
+    def has(self, function: object) -> bool:
+        """It is a function of the project that runs as it is written."""
+        home = str(getattr(function, "__module__", ""))
+        path = f"{home}:{getattr(function, '__qualname__', '')}"
+        return inspect.isfunction(function) and home in self.modules and path not in self.replaced
+
+
+def unjudged_by(
+    name: str, function: Function, project: Project | None = None, *, is_filter: bool = False
+) -> Iterator[str]:
     """A sentence for each place where the function of this part does what no run can be held against.
 
     A stage that catches everything and then gives nothing says that its message goes no further; it says so in the
-    run without faults, too. Chance that a simulation can't replace goes one way in every run of one process.
+    run without faults, too. So it is where a function of the project that it calls does that. Chance that a
+    simulation can't replace goes one way in every run of one process.
     """
-    found = _source_of(function)
-    if found is None:  # it has no source, or is a piece of a line
-        return
-    tree, file, first = found
-    for handler in dict.fromkeys(_swallowing(tree)):
-        yield (
-            f"{name} catches every exception at {file}:{first + handler.lineno} and then gives nothing, "
-            "so a message for which anything fails is dropped without a word: catch only what you expect, and let "
-            "the rest be raised. Then the message is tried again, and becomes a dead letter in the end"
-        )
-    for one, line in _private_chance(function, tree):
-        yield (
-            f"{name} draws from {one} at {file}:{first + line}, which is chance of its own: a simulation can't "
-            "replace it, and a message that is tried again gets another answer. Draw from context.random, which "
-            "gives a message the same numbers at each attempt, or make the answer from the message alone"
-        )
+    read = list(_read_with(function, project or Project()))
+    seen: set[tuple[str, int]] = set()  # what stands in a function may be reached by itself, too
+    for (tree, file, first), called in read:
+        where = f", in {called}," if called else ""
+        for swallows in _swallowing(tree, is_called=bool(called), is_filter=is_filter):
+            place = file, first + swallows.line
+            if place not in seen:
+                seen.add(place)
+                yield (
+                    f"{name} {swallows.does} at {file}:{place[1]}{where} {swallows.then}: catch only what you "
+                    "expect, and let the rest be raised. Then the message is tried again, and becomes a dead "
+                    "letter in the end"
+                )
+    for (tree, file, first), called in read:
+        for one, line in _private_chance(function, tree) if not called else ():
+            yield (
+                f"{name} draws from {one} at {file}:{first + line}, which is chance of its own: a simulation "
+                "can't replace it, and a message that is tried again gets another answer. Draw from "
+                "context.random, which gives a message the same numbers at each attempt, or make the answer "
+                "from the message alone"
+            )
 
 
-def _source_of(function: Function) -> tuple[ast.Module, str, int] | None:
+_Source: TypeAlias = tuple[ast.Module, str, int]
+
+
+def _read_with(function: Function, project: Project) -> Iterator[tuple[_Source, str]]:
+    """The function as written, with what stands around it, and what of the project it calls, by name."""
+    owner = function if inspect.isclass(function) else type(function)
+    home = str(getattr(function, "__module__", None) or owner.__module__)
+    project = replace(project, modules={home, *project.modules})
+    seen: set[object] = set()
+    pending: list[tuple[object, int]] = [(function, 0)]
+    while pending:
+        one, level = pending.pop(0)
+        key = getattr(_body_of(one), "__code__", one)
+        found = None if key in seen else _source_of(cast("Function", one))
+        seen.add(key)
+        if found is None:  # it has no source, or is a piece of a line
+            continue
+        yield found, str(getattr(one, "__qualname__", "")) if level else ""
+        if hasattr(one, "__wrapped__"):  # what a decorator is around is read as the stage itself
+            pending.append((getattr(one, "__wrapped__"), level))  # noqa: B009
+        if level < _LEVELS:
+            pending += [(it, level + 1) for it in _named_in(one, found[0]) if project.has(it)]
+
+
+def _body_of(function: Any) -> object:
+    """What a call of it runs: a method of its class, where it is a class or an instance of one."""
+    if inspect.isroutine(function) or not callable(function):
+        return function
+    owner: type = function if inspect.isclass(function) else type(function)
+    return getattr(owner, "__call__", function)  # noqa: B004 - what a call of its instance runs
+
+
+def _named_in(function: object, tree: ast.Module) -> Iterator[object]:
+    """What the names in a function stand for: in its module, around it, and in its own object or class."""
+    body = inspect.unwrap(cast("Function", _body_of(function)))
+    known = dict(getattr(body, "__globals__", {}))
+    body = getattr(body, "__func__", body)
+    cells = zip(
+        getattr(getattr(body, "__code__", None), "co_freevars", ()),
+        getattr(body, "__closure__", None) or (),
+        strict=False,
+    )
+    for name, cell in cells:
+        with suppress(ValueError):  # a variable that has no value yet
+            known[name] = cell.cell_contents
+    owner = _class_around(function, body)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and node.id in known:
+            yield known[node.id]
+        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
+            held = owner if node.value.id in ("self", "cls") else known.get(node.value.id)
+            is_owner = inspect.isclass(held) or inspect.ismodule(held)
+            found = inspect.getattr_static(held if is_owner else type(held), node.attr, None)
+            yield getattr(found, "__func__", found)
+
+
+def _class_around(function: Any, body: object) -> object:
+    """The class of the object that a function belongs to, by its name where nothing else tells it."""
+    if not inspect.isroutine(function):
+        return function if inspect.isclass(function) else type(function)
+    if inspect.ismethod(function):
+        held: object = function.__self__
+        return held if inspect.isclass(held) else type(held)
+    owner: object = sys.modules.get(getattr(body, "__module__", "") or "")
+    for step in str(getattr(body, "__qualname__", "")).split(".")[:-1]:
+        owner = getattr(owner, step, None)
+    return owner
+
+
+def _source_of(function: Function) -> _Source | None:
     """What is called, as written: its tree, its file, and how many lines stand before it."""
-    body: object = inspect.unwrap(function)
-    if not inspect.isroutine(body):
-        owner: type = body if inspect.isclass(body) else type(body)
-        body = getattr(owner, "__call__")  # noqa: B004, B009 - what a call of its instance runs
+    body = _body_of(function)
     try:
-        lines, first = inspect.getsourcelines(cast("Function", body))
-        file = inspect.getsourcefile(cast("Function", body)) or ""
+        code = getattr(body, "__code__", body)  # of what is wrapped around another one, its own
+        lines, first = inspect.getsourcelines(cast("Function", code))
+        file = inspect.getsourcefile(cast("Function", code)) or ""
         return ast.parse(dedent("".join(lines))), file, first - 1
     except (OSError, TypeError, SyntaxError):
         return None
@@ -382,33 +474,221 @@ def _is_in(target: ast.expr, name: str) -> bool:
     return isinstance(target, ast.Name) and target.id == name
 
 
-def _swallowing(tree: ast.Module) -> Iterator[ast.ExceptHandler]:
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
-            for one in ast.walk(node):
-                if isinstance(one, ast.Try):
-                    is_last = one is node.body[-1]
-                    yield from (
-                        handler
-                        for handler in one.handlers
-                        if _catches_everything(handler) and _gives_nothing(handler, is_last=is_last)
+# Where errors end. A default that is given instead is the user's word for what comes out, and is held.
+
+
+_FunctionTree: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
+_TRIES = (ast.Try, ast.TryStar)
+_TELLING = frozenset(
+    (
+        *("critical", "debug", "error", "exception", "info", "log", "print", "print_exc", "sleep"),
+        *("warn", "warning"),
+    )
+)
+"""Calls that do nothing for a message that failed."""
+_GIVES_NOTHING = (
+    "and then gives nothing, so a message for which anything fails is dropped without a word"
+)
+_GOES_ON = (
+    "and goes on as if nothing had failed, so what failed for a message is lost without a word"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class _Swallows:
+    """A place where any error ends: what it does, in which line, and what follows."""
+
+    does: str
+    line: int
+    then: str
+
+
+def _swallowing(tree: ast.Module, *, is_called: bool, is_filter: bool) -> Iterator[_Swallows]:
+    for function in ast.walk(tree):
+        if isinstance(function, _FunctionTree):
+            tidying = set(_tidying(function))
+            inside = list(_within(function.body))
+            for node in (one for one in inside if one not in tidying):
+                if isinstance(node, _TRIES):
+                    yield from _by_handlers(
+                        function, node, is_called=is_called, is_filter=is_filter
                     )
+                elif isinstance(node, ast.With | ast.AsyncWith):
+                    yield from _by_suppress(function, node)
+            yield from _by_leaving_finally(inside)
+            yield from _by_gather(inside)
 
 
-def _catches_everything(handler: ast.ExceptHandler) -> bool:
-    if handler.type is None:
+def _by_handlers(
+    function: _FunctionTree, node: ast.Try | ast.TryStar, *, is_called: bool, is_filter: bool
+) -> Iterator[_Swallows]:
+    # what a function that is called gives at its end is mostly not looked at
+    is_last = node is function.body[-1] and not is_called
+    for handler in node.handlers:
+        if not _catches_everything(handler.type):
+            continue
+        if _gives_nothing(handler, is_last=is_last, is_filter=is_filter and not is_called):
+            yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
+        elif _does_nothing(handler) and not _is_made_good(function, node, node.body):
+            yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
+
+
+def _by_suppress(function: _FunctionTree, node: ast.With | ast.AsyncWith) -> Iterator[_Swallows]:
+    for item in node.items:
+        call = item.context_expr
+        if isinstance(call, ast.Call) and _called(call) == "suppress":
+            is_broad = any(map(_catches_everything, call.args))
+            if is_broad and not _is_made_good(function, node, node.body):
+                yield _Swallows("suppresses every exception", node.lineno, _GOES_ON)
+
+
+def _by_leaving_finally(inside: Sequence[ast.AST]) -> Iterator[_Swallows]:
+    for node in inside:
+        if isinstance(node, _TRIES):
+            for one in _leaving(node.finalbody):
+                how = type(one).__name__.lower()
+                then = f"by `{how}`, which drops whatever was raised"
+                yield _Swallows("leaves `finally`", one.lineno, then)
+
+
+def _leaving(body: Sequence[ast.stmt]) -> Iterator[ast.stmt]:
+    """What leaves these statements, and so takes the place of an error: but for the end of a loop in them."""
+    looping = {
+        inner
+        for one in _within(body)
+        if isinstance(one, ast.For | ast.AsyncFor | ast.While)
+        for inner in _within(one.body)
+        if isinstance(inner, ast.Break | ast.Continue)
+    }
+    for one in _within(body):
+        if isinstance(one, ast.Return | ast.Break | ast.Continue) and one not in looping:
+            yield one
+
+
+def _by_gather(inside: Sequence[ast.AST]) -> Iterator[_Swallows]:
+    """``gather(..., return_exceptions=True)``, where nobody looks at what it gave."""
+    used = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Load)}
+    for node in inside:
+        if isinstance(node, ast.Assign):
+            named = [one for one in node.targets if isinstance(one, ast.Name)]
+            is_used = len(named) < len(node.targets) or any(one.id in used for one in named)
+        else:
+            is_used = not isinstance(node, ast.Expr)
+        value = node.value if isinstance(node, ast.Assign | ast.Expr) and not is_used else None
+        call = value.value if isinstance(value, ast.Await) else value
+        if isinstance(call, ast.Call) and _called(call) == "gather" and _returns_exceptions(call):
+            does = "gathers with return_exceptions=True"
+            yield _Swallows(does, call.lineno, "and doesn't look at what came, so errors are lost")
+
+
+def _returns_exceptions(call: ast.Call) -> bool:
+    return any(
+        one.arg == "return_exceptions"
+        and isinstance(one.value, ast.Constant)
+        and one.value.value is True
+        for one in call.keywords
+    )
+
+
+def _within(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
+    """All nodes of these statements, but for what is in functions that are only made there."""
+    pending = list(body)
+    while pending:
+        node = pending.pop(0)
+        yield node
+        if not isinstance(node, _SCOPES):
+            pending += ast.iter_child_nodes(node)
+
+
+def _tidying(function: _FunctionTree) -> Iterator[ast.AST]:
+    """What runs where the work is over, or has failed already: nothing of a message is lost by it."""
+    for node in _within(function.body):
+        if isinstance(node, _TRIES):
+            yield from _within(node.finalbody)
+            for handler in node.handlers:
+                yield from _within(handler.body)
+
+
+def _called(call: ast.Call) -> str:
+    """The name of what is called, without what it belongs to."""
+    function = call.func
+    if isinstance(function, ast.Attribute):
+        return function.attr
+    return function.id if isinstance(function, ast.Name) else ""
+
+
+def _catches_everything(caught: ast.expr | None) -> bool:
+    if caught is None:
         return True
-    named = handler.type.elts if isinstance(handler.type, ast.Tuple) else [handler.type]
-    return any(isinstance(one, ast.Name) and one.id in _EVERYTHING for one in named)
+    named = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+    names = (
+        one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in named
+    )
+    return any(name in _EVERYTHING for name in names)
 
 
-def _gives_nothing(handler: ast.ExceptHandler, *, is_last: bool) -> bool:
+def _gives_nothing(handler: ast.ExceptHandler, *, is_last: bool, is_filter: bool) -> bool:
     """It returns nothing, or goes on to the end of the function; and nowhere in it anything is raised."""
-    inside = list(ast.walk(handler))
+    inside = list(_within(handler.body))
     if any(isinstance(one, ast.Raise) for one in inside):
         return False
-    returns = [one for one in inside if isinstance(one, ast.Return)]
-    return any(_is_nothing(one.value) for one in returns) or (is_last and not returns)
+    returns = [one.value for one in inside if isinstance(one, ast.Return)]
+    drops = any(_is_nothing(one) or (is_filter and _is_false(one)) for one in returns)
+    return drops or (is_last and not returns)
+
+
+def _does_nothing(handler: ast.ExceptHandler) -> bool:
+    """It tells of the error at most: it gives nothing in place of what failed, and calls nobody who may."""
+    for one in _within(handler.body):
+        if isinstance(one, ast.Raise | ast.Return | ast.Assign | ast.AugAssign | ast.AnnAssign):
+            return False
+        if isinstance(one, ast.Delete | ast.Yield | ast.YieldFrom | ast.NamedExpr):
+            return False
+        if isinstance(one, ast.Call) and _called(one) not in _TELLING:
+            return False
+    return True
+
+
+def _is_made_good(function: _FunctionTree, node: ast.stmt, body: Sequence[ast.stmt]) -> bool:
+    """After it something is raised, as after the last of several attempts; or there is a default for what it did
+    not come to: one that its variable had before, or that is returned in the end."""
+    last = max(
+        getattr(one, "end_lineno", 0) or 0 for one in ast.walk(node) if isinstance(one, ast.stmt)
+    )
+    inside = list(_within(function.body))
+    if any(isinstance(one, ast.Raise) and one.lineno > last for one in inside):
+        return True
+    end = function.body[-1]
+    value = end.value if isinstance(end, ast.Return) else None
+    if value is not None and any(isinstance(one, ast.Return) for one in _within(body)):
+        return not _is_nothing(value)
+    given = set(_names_given(_within(body)))
+    for one in inside:
+        if (
+            isinstance(one, ast.Assign)
+            and one.lineno < node.lineno
+            and given & set(_names_given([one]))
+        ):
+            is_given_back = isinstance(value, ast.Name) and value.id in given
+            if not (_is_nothing(one.value) and is_given_back):
+                return True
+    return False
+
+
+def _names_given(nodes: Iterable[ast.AST]) -> Iterator[str]:
+    """The variables that these statements give a value."""
+    for node in nodes:
+        for target in node.targets if isinstance(node, ast.Assign) else ():
+            yield from (
+                one.id
+                for one in ast.walk(target)
+                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
+            )
+
+
+def _is_false(value: ast.expr | None) -> bool:
+    return isinstance(value, ast.Constant) and not value.value
 
 
 def _is_nothing(value: ast.expr | None) -> bool:

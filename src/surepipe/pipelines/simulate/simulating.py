@@ -32,7 +32,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import changed_at, pointed, unjudged_by
+from surepipe.pipelines.simulate.blame import Project, changed_at, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
     PlanFailure,
     PlanResult,
@@ -694,11 +694,14 @@ class Simulation:
     def unjudged(self) -> Iterator[tuple[str, str]]:
         """What no run can judge, as it happens in the runs without faults too, and which part that is about."""
         yield from self._uncompared()
-        finder = Functions()
-        for name, path in _paths(self.subject.plan):
-            if path not in self.subject.plan.simulate.replace and path != HANDLER:
-                part = name.partition(" ")[2]
-                yield from ((text, part) for text in unjudged_by(name, finder.find(path)))
+        finder, plan = Functions(), self.subject.plan
+        filters = {stage.filter for stage in plan.stages}
+        project = Project({one.__name__ for one in self.subject.modules}, plan.simulate.replace)
+        for name, path in _paths(plan):
+            if path not in plan.simulate.replace and path != HANDLER:
+                part, function = name.partition(" ")[2], finder.find(path)
+                told = unjudged_by(name, function, project, is_filter=path in filters)
+                yield from ((text, part) for text in told)
 
     def _uncompared(self) -> Iterator[tuple[str, str]]:
         """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to

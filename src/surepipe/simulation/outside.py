@@ -68,6 +68,8 @@ class Outside:
         by the place of the call."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
+        self.named: dict[tuple[str, str], dict[tuple[Hashable, str], dict[str, None]]] = {}
+        """By stage and action: each effect with its key, and the messages that it was asked for."""
         self.asked: Counter[tuple[str, Hashable]] = Counter()
         """How often each effect was asked for, done or not."""
 
@@ -125,6 +127,9 @@ class Outside:
                 "such as context.id.key, or say what has to hold outside (simulate: check:)"
             )
             self.keyless.setdefault(place, (told, stage))
+        if key is not None:
+            named = self.named.setdefault((stage, action), {})
+            named.setdefault((value, str(key)), {})[message] = None
         first = self._keys_of.setdefault((action, str(key)), (message, value))
         if key is not None and message != first[0] and value != first[1]:
             self._slip(

@@ -733,6 +733,27 @@ def test_an_effect_without_a_key_is_not_judged_unless_a_check_speaks_of_it(folde
     assert checked.campaign(range(1)).retold == {}
 
 
+KEY_OF_A_CUSTOMER = """
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+def price(order):
+    BOOKS.do("bill", order["order"] % 2, key=order["order"] % 2)
+    return order
+"""
+
+
+def test_a_key_that_messages_share_is_not_judged_unless_a_check_speaks_of_it(folder: Path) -> None:
+    """X-36: all but the first of them do nothing, as in each run; a check may want just that."""
+    plan = _stages(folder, KEY_OF_A_CUSTOMER)
+    with pytest.raises(NotExercised) as found:
+        simulation_of(plan, faults="none").run(range(1))
+    told = str(found.value)
+    assert f"stage price ({MODULE}.py:5) does books bill 1 with the key 1 for " in told
+    assert 'such as {"order":1} and {"order":3}, so it is done for the first of them alone' in told
+    checked = simulation_of(plan, faults="none", check=bool)
+    assert checked.campaign(range(1)).retold == {}
+
+
 WITH_A_TIMER = """
 import threading
 class price:

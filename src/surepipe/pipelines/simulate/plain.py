@@ -51,9 +51,9 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import outsides_of_run
+from surepipe.simulation.outside import Outside, outsides_of_run
 from surepipe.simulation.promises import Promise
-from surepipe.simulation.report.words import brief
+from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
 from surepipe.simulation.world import Deployment, World
 
@@ -131,6 +131,8 @@ class Plain:
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
     keyless: Mapping[str, str] = field(default_factory=dict[str, str])
     """sentences about effects that happened once more when their message was tried again, with their stages"""
+    sharing: Mapping[str, str] = field(default_factory=dict[str, str])
+    """the same about effects that happened once for several messages, as these share a key"""
     retold: dict[str, tuple[str, object, object, object]] = field(
         default_factory=dict[str, tuple[str, object, object, object]]
     )
@@ -202,6 +204,8 @@ class PlainRun(Deployment):
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
         self._giver = ""
+        self._texts: dict[tuple[str, str], str] = {}
+        """By stage and message: that as text."""
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
@@ -215,6 +219,7 @@ class PlainRun(Deployment):
         self.found.keyless = {
             text: stage for outside in world.outsides for text, stage in outside.keyless.values()
         }
+        self.found.sharing = dict(self._sharing(world.outsides))
         self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
@@ -222,6 +227,19 @@ class PlainRun(Deployment):
                     self.found.during.pop((outside.name, *effect), None)
         world.outcome = self.found
         return ()
+
+    def _sharing(self, outsides: Iterable[Outside]) -> Iterator[tuple[str, str]]:
+        """Of each stage and action the first key that messages share which differ: all but the first of them do
+        nothing. Where each message asks for one and the same effect, once is meant."""
+        for outside in outsides:
+            for (stage, action), named in outside.named.items():
+                for (value, key), messages in named.items() if len(named) > 1 else ():
+                    texts = dict.fromkeys(self._texts.get((stage, one), "") for one in messages)
+                    if len(texts) > 1:
+                        who = outside.asked_by[action, value]
+                        what = f"{who} does {outside.name} {action} {value!r} with the key {brief(key)}"
+                        yield _shared(what, list(texts)), stage
+                        break
 
     def _run(self, life: Life) -> None:
         self._life = life
@@ -455,6 +473,7 @@ class PlainRun(Deployment):
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
+            self._texts[part.name, about.key] = text
             given = self._entered(part, entry, context, about, message)
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = text
@@ -539,6 +558,15 @@ class PlainRun(Deployment):
     def _identity(self, name: str) -> About:
         self._numbers[name] += 1
         return About(name, 2 if self._backwards else 1, self._numbers[name])
+
+
+def _shared(what: str, texts: Sequence[str]) -> str:
+    first, other = brief_apart(*texts[:2])
+    return (
+        f"stage {what} for {len(texts)} messages that differ, such as {first} and {other}, so it is done for the "
+        "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, say "
+        "what has to hold outside (simulate: check:)"
+    )
 
 
 def _unheard(name: str, about: About, message: object) -> None:

@@ -148,6 +148,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
+    told = {
+        *retold.values()
+    }  # what puts effects off asks for those of others, by the keys of these
+    sharing = {text: stage for text, stage in twice.sharing.items() if stage not in told}
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
     by_order = frozenset(by_hand.effects[what].partition(" ")[0] for what in again - steady)
@@ -161,7 +165,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         twice.slips,
         effects,
         retold,
-        twice.keyless,
+        {**twice.keyless, **sharing},
         keyed,
         veils,
         by_order,

@@ -44,7 +44,8 @@ class Reference:
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
-    otherwise then; ``keyless``: which effects are done once more then, as they have no key. ``effects``: what is
+    otherwise then; ``keyless``: which effects are done once more then, as they have no key,
+    or once for several messages, which share one. ``effects``: what is
     done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
     things outside when the messages come in another order. ``leaking``: which stages answer otherwise when the

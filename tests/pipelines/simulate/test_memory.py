@@ -754,6 +754,29 @@ def test_a_key_that_messages_share_is_not_judged_unless_a_check_speaks_of_it(fol
     assert checked.campaign(range(1)).retold == {}
 
 
+SEEN_IN_A_DATABASE = """
+import sqlite3
+DB = sqlite3.connect(":memory:", check_same_thread=False)
+DB.execute("CREATE TABLE seen (id PRIMARY KEY)")
+def price(order):
+    if DB.execute("SELECT 1 FROM seen WHERE id = ?", (order["order"],)).fetchone():
+        return None
+    DB.execute("INSERT INTO seen VALUES (?)", (order["order"],))
+    return order
+"""
+
+
+def test_a_stage_that_knows_all_messages_from_an_earlier_run_is_told_of_as_that(
+    folder: Path,
+) -> None:
+    """X-25: no message of a source would get through, so none is advised."""
+    with pytest.raises(NotExercised) as found:
+        simulation_of(_stages(folder, SEEN_IN_A_DATABASE), faults="none").run(range(1))
+    told = str(found.value)
+    assert f"{MODULE}.DB ({MODULE}.py:3) is an object of sqlite3.Connection, which can't be" in told
+    assert "Give the sources messages" not in told
+
+
 WITH_A_TIMER = """
 import threading
 class price:

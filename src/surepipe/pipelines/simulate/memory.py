@@ -436,6 +436,10 @@ class ProcessMemory:
             if place:  # what has none was imported
                 yield f"{_name_of(owner, name)} ({place}) is {_kind_of(value)}"
 
+    def not_set_back_of(self, names: Collection[str]) -> Iterator[str]:
+        """The same of those that have these names, with that of their module."""
+        return (what for what in self.not_set_back() if what.partition(" ")[0] in names)
+
     def enter(self, life: Hashable) -> None:
         """From here on this life's code runs."""
         if not self._modules or life is self._current:

@@ -564,8 +564,8 @@ def _shared(what: str, texts: Sequence[str]) -> str:
     first, other = brief_apart(*texts[:2])
     return (
         f"stage {what} for {len(texts)} messages that differ, such as {first} and {other}, so it is done for the "
-        "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, say "
-        "what has to hold outside (simulate: check:)"
+        "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, "
+        "say what has to hold outside (simulate: check:)"
     )
 
 

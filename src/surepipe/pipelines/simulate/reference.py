@@ -18,6 +18,7 @@ from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
+from surepipe.pipelines.simulate.functions import globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
@@ -404,7 +405,25 @@ def _why(
     if not failing:
         refused = [one.why for one in stuck if one.pipe in ways]
         told, failing = told + refused, bool(refused)
-    return f"{': ' if told else ''}{'; '.join(told)}{_advice(name, has_failed=failing)}"
+    advice = _remembered(subject, by_hand, ways) or _advice(name, has_failed=failing)
+    return f"{': ' if told else ''}{'; '.join(told)}{advice}"
+
+
+def _remembered(subject: PlanSubject, by_hand: Plain, ways: Collection[str]) -> str:
+    """What stages that give nothing keep, and no run has anew: a "seen before" that knows all messages from an
+    earlier run. Empty where there is none; other messages would not help then."""
+    named: set[str] = set()
+    for name, one in by_hand.passages.items():
+        part = subject.plan.part(name)
+        if name in ways and one.left_out and isinstance(part, StagePart) and ":" in part.does:
+            named |= {*globals_in(subject.functions().find(part.does))}
+    kept = " and ".join(subject.memory.not_set_back_of(named))
+    return (
+        f". But {kept}, which can't be set back to what a fresh process has, so each run meets what those before "
+        "have left in it: make it where a stage is made (a class), or in each call"
+        if kept
+        else ""
+    )
 
 
 def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iterator[str]:

@@ -587,6 +587,22 @@ def test_what_other_modules_of_the_project_swallow_is_named_but_not_what_has_a_d
     assert not list(unjudged_by("stage price", price, Project({HELPER}, {f"{HELPER}:number"})))
 
 
+POSTS = f"from {HELPER} import post\ndef price(order):\n    post(order)\n    return order\n"
+
+
+def test_what_a_replaced_function_has_is_not_kept_by_stages(folder: Path) -> None:
+    """Its defaults and attributes are out of sight while its double stands there, and nothing has changed them."""
+    (folder / f"{HELPER}.py").write_text("def post(order, key=None): ...\npost.calls = 0\n")
+    (folder / "doubles_of_posts.py").write_text("def post(order, key=None): ...\n")
+    file = _stages(folder, POSTS)
+    file.write_text(
+        file.read_text().replace(
+            "simulate: {", f"simulate: {{replace: {{'{HELPER}:post': 'doubles_of_posts:post'}}, "
+        )
+    )
+    assert simulation_of(file).campaign(range(2)).memory == ()
+
+
 OWN_CHANCE = """
 import random
 CHANCE = random.Random(7)

@@ -411,7 +411,10 @@ _LOCKS = {type(Lock()): Lock, type(RLock()): RLock}
 class ProcessMemory:
     """Exchanges the globals of modules. What they hold when this is made is what every life begins with."""
 
-    def __init__(self, modules: Iterable[ModuleType] = ()) -> None:
+    def __init__(self, modules: Iterable[ModuleType] = (), replaced: Iterable[str] = ()) -> None:
+        """``replaced``: the paths of functions and classes for which doubles stand there during runs. What these
+        have is out of sight then, which is no change of it."""
+        self._replaced = tuple(f"{path.replace(':', '.')}." for path in replaced)
         self._modules = tuple(dict.fromkeys(modules))
         self._own = frozenset(module.__name__ for module in self._modules)
         self._hidden = tuple(one for module in self._modules for one in _hidden_in(module))
@@ -456,7 +459,8 @@ class ProcessMemory:
         self._put_away()
         for values in self._kept.values():
             self._install(values)
-            self._changed |= dict.fromkeys(changed(self._memory, memory_of(self._modules)))
+            names = changed(self._memory, memory_of(self._modules))
+            self._changed |= {one: None for one in names if not one.startswith(self._replaced)}
         self._install(self._imported)
         self._kept.clear()
         self._current = None

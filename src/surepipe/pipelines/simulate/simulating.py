@@ -260,7 +260,7 @@ def subject_of_plan(
             for path, double in replaced.items()
             if path not in paths
         ),
-        memory=ProcessMemory(one for one in project if one not in doubles),
+        memory=ProcessMemory((one for one in project if one not in doubles), replaced),
         needs_all=False,
     )
 

@@ -207,6 +207,14 @@ def price(order):
     total += order["order"]
     return {**order, "total": total}
 """
+TOTAL_IN_AN_INSTANCE = """
+class price:
+    def __init__(self):
+        self.total = 0
+    def __call__(self, order):
+        self.total += order["order"]
+        return {**order, "total": self.total}
+"""
 TWO_SOURCES = (
     PIPELINE.replace(
         "sources: {orders:", "sources: {more: {kind: jsonl, path: more.jsonl}, orders:"
@@ -219,8 +227,12 @@ TWO_SOURCES = (
 
 @pytest.mark.parametrize(
     ("stages", "code"),
-    [(RUNNING_TOTAL, Exit.NOT_EXERCISED), (CACHED, Exit.HELD)],
-    ids=["total", "cached"],
+    [
+        (RUNNING_TOTAL, Exit.NOT_EXERCISED),
+        (TOTAL_IN_AN_INSTANCE, Exit.NOT_EXERCISED),
+        (CACHED, Exit.HELD),
+    ],
+    ids=["total", "in an instance", "cached"],
 )
 def test_a_total_over_two_sources_is_not_said_to_hold(
     folder: Path, capsys: pytest.CaptureFixture[str], stages: str, code: Exit
@@ -231,7 +243,10 @@ def test_a_total_over_two_sources_is_not_said_to_hold(
     asked = ["simulate", str(file), "--seeds", "20", "--faults", "none", "--jobs", "1"]
     assert run(asked) == code
     told = capsys.readouterr().out
-    keeps = f"not judged: what out gets differs between runs without faults, and stage price keeps {MODULE}.total"
+    keeps = (
+        "not judged: what out gets differs between runs without faults, and stage price keeps "
+        f"{MODULE}.{'price.' if stages is TOTAL_IN_AN_INSTANCE else ''}total ({MODULE}.py:"
+    )
     assert (keeps in told) == (code is Exit.NOT_EXERCISED)
 
 

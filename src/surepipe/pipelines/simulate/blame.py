@@ -444,6 +444,43 @@ def changed_at(name: str) -> str:
     return ""
 
 
+def kept_in(function: Function) -> Iterator[str]:
+    """What an instance keeps in itself from call to call, with the place of its first change: of a class, or of an
+    instance, what another method than its ``__init__`` changes."""
+    if inspect.isroutine(function):
+        return
+    owner: type = function if inspect.isclass(function) else type(function)
+    try:
+        lines, first = inspect.getsourcelines(owner)
+        file = os.path.basename(inspect.getsourcefile(owner) or "")
+        tree = ast.parse(dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return
+    found: dict[str, int] = {}
+    for method in ast.walk(tree):
+        if isinstance(method, ast.FunctionDef | ast.AsyncFunctionDef) and method.name != "__init__":
+            for node in ast.walk(method):
+                if (name := _changed_of_self(node)) and isinstance(node, ast.expr):
+                    found[name] = min(found.get(name, node.lineno), node.lineno)
+    for name, line in found.items():
+        yield f"{owner.__module__}.{owner.__qualname__}.{name} ({file}:{first - 1 + line})"
+
+
+def _changed_of_self(node: ast.AST) -> str:
+    """``total`` of ``self.total = 1``, ``self.total[key] += 1`` and ``self.total.append(1)``; else empty."""
+    target: object = node
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        target = node.func.value if node.func.attr in _CHANGING else node
+    is_stored = isinstance(getattr(node, "ctx", None), ast.Store | ast.Del)
+    if target is node and not is_stored:
+        return ""
+    while isinstance(target, ast.Subscript | ast.Attribute):
+        if isinstance(target.value, ast.Name) and target.value.id == "self":
+            return target.attr if isinstance(target, ast.Attribute) else ""
+        target = target.value
+    return ""
+
+
 def _changes(statement: ast.stmt, name: str) -> bool:
     """It gives the name, or a part of it, another value, or calls what changes it."""
     if isinstance(statement, ast.Assign | ast.Delete):

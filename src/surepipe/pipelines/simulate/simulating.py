@@ -32,7 +32,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import Project, changed_at, pointed, unjudged_by
+from surepipe.pipelines.simulate.blame import Project, changed_at, kept_in, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
     PlanFailure,
     PlanResult,
@@ -655,8 +655,10 @@ class Simulation:
         for name, path in _paths(self.subject.plan):
             if name.partition(" ")[2] != stage or path == HANDLER:
                 continue
-            named = {path.replace(":", "."), *globals_in(finder.find(path))}
+            function = finder.find(path)
+            named = {path.replace(":", "."), *globals_in(function)}
             kept = [_with_place(one) for one in sorted(changed) if named.intersection(_within(one))]
+            kept += kept_in(function)
             if kept:
                 yield (
                     f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "

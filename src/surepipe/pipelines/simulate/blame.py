@@ -16,6 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from random import Random, SystemRandom
 from textwrap import dedent
+from types import ModuleType
 from typing import Any, TypeAlias, cast
 
 from surepipe.audit.findings import Violation
@@ -368,15 +369,21 @@ def _named_in(function: object, tree: ast.Module) -> Iterator[object]:
             yield known[node.id]
         elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             held = owner if node.value.id in ("self", "cls") else known.get(node.value.id)
-            is_owner = inspect.isclass(held) or inspect.ismodule(held)
-            found = inspect.getattr_static(held if is_owner else type(held), node.attr, None)
+            found = _attribute_of(held, node.attr)
             yield getattr(found, "__func__", found)
+
+
+def _attribute_of(held: object, name: str) -> object:
+    """What a module, a class or an object has by this name, without running anything of it."""
+    is_owner = isinstance(held, type | ModuleType)
+    return inspect.getattr_static(held if is_owner else type(held), name, None)
 
 
 def _class_around(function: Any, body: object) -> object:
     """The class of the object that a function belongs to, by its name where nothing else tells it."""
     if not inspect.isroutine(function):
-        return function if inspect.isclass(function) else type(function)
+        it = cast("object", function)
+        return it if inspect.isclass(it) else type(it)
     if inspect.ismethod(function):
         held: object = function.__self__
         return held if inspect.isclass(held) else type(held)

@@ -803,6 +803,7 @@ def test_a_stage_that_knows_all_messages_from_an_earlier_run_is_told_of_as_that(
     """X-25: no message of a source would get through, so none is advised."""
     with pytest.raises(NotExercised) as found:
         simulation_of(_stages(folder, SEEN_IN_A_DATABASE), faults="none").run(range(1))
+    import_module(MODULE).DB.close()
     told = str(found.value)
     assert f"{MODULE}.DB ({MODULE}.py:3) is an object of sqlite3.Connection, which can't be" in told
     assert "Give the sources messages" not in told

@@ -74,6 +74,14 @@ def test_to_begin_is_no_wait_for_room(steps: StepRuntime) -> None:
     assert steps.now() == 500_000
 
 
+def test_to_begin_is_no_wait_for_room_of_several_either(steps: StepRuntime) -> None:
+    """``send_many`` without any time, as ``send``."""
+    entry = Entry(steps, room=10)
+    steps.alarm(entry.look).set(500_000)
+    assert entry.intake.offer_many([b"a", b"b"], Until.ACCEPTED, 0.0) == 2
+    assert steps.now() == 500_000
+
+
 def test_a_full_intake_refuses_and_an_attempt_leaves_no_trace(steps: StepRuntime) -> None:
     """Room for 3; a thousand refused attempts change nothing; confirming one makes room for one (pipes P-9)."""
     entry = Entry(steps, room=3)

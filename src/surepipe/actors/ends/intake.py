@@ -397,6 +397,7 @@ class SenderEntry:
             for number, payload in enumerate(run):
                 self._check_size(payload, f"payload {number}")
         end = self._end(timeout)
+        self._begun(BEGUN_S)
         taken = 0
         try:
             while taken < len(run):

@@ -293,19 +293,23 @@ def _make(folder: Path) -> None:
 # What the run of a script depends on: written down with it, so that a stale one can say what has changed.
 
 
-def state_of(subject: PlanSubject, messages: int | None = None) -> str:
-    """``name=digest`` of the plan, the rows (so many of each source), the code of the stages, and surepipe."""
-    plan, most = subject.plan, subject.most if messages is None else messages
+def state_of(subject: PlanSubject) -> str:
+    """``name=digest`` of the plan, the rows, the code of the stages, and surepipe."""
+    return " ".join(f"{name}={digest}" for name, digest in _digests(subject, subject.most).items())
+
+
+def _digests(subject: PlanSubject, messages: int) -> dict[str, str]:
+    """With so many rows of each source."""
+    plan = subject.plan
     parts = (plan.sources, plan.pipes, plan.stages, plan.sinks, plan.stores, plan.simulate)
-    rows = {name: canonical(list(found[:most])) for name, found in subject.messages.items()}
-    digests = {
-        "messages": str(most),
+    rows = {name: canonical(list(found[:messages])) for name, found in subject.messages.items()}
+    return {
+        "messages": str(messages),
         "plan": digest_of(repr(parts).encode()),
         "rows": digest_of(repr(rows).encode()),
         "surepipe": __version__,
         **{f"{one.__name__}.py": digest_of(_text_of(one)) for one in subject.modules},
     }
-    return " ".join(f"{name}={digest}" for name, digest in digests.items())
 
 
 def _text_of(module: ModuleType) -> bytes:
@@ -331,7 +335,7 @@ def changed_since(subject: PlanSubject, state: str) -> Iterator[str]:
     count = int(messages) if messages.isdigit() else subject.most
     if count > subject.most:
         yield f"the run had {count} messages, and this one has {subject.most} (--messages {count})"
-    now = dict(one.split("=", 1) for one in state_of(subject, count).split())
+    now = _digests(subject, count)
     for name in sorted({*then} - {"messages", "rows" if count > subject.most else ""}):
         if name not in now:
             yield f"{name} is none of its modules any more"

@@ -207,7 +207,8 @@ def told_late(position: tuple[int, int, int] | None, story: str) -> list[Row]:
     for seq in [4, 6, 5] if "out of order" in story else [4, 5, 6]:
         told.tell("p/receiver", Kind.SETTLED, "p", (1, seq, seq), life=2)
     for _ in range(2 if "twice" in story else 1):
-        told.tell("p/receiver", Kind.SETTLED, "p", (1, 3, 3))
+        first = 1 if "all again" in story else 3
+        told.tell("p/receiver", Kind.SETTLED, "p", (1, first, 3))
     for node, life in (("p/sender", 1), ("p/receiver", 2)):
         told.tell(node, Kind.END, "p", detail=AT_REST, life=life)
     return told.rows

@@ -414,6 +414,7 @@ def test_nodes_over_tcp_and_processes_that_were_replaced_are_judged_alike(
         ((1, 1, 3), "late twice", {Atom.MONOTONIC, Atom.NO_DUPLICATE}),
         ((1, 1, 3), "told in time and late", {Atom.MONOTONIC, Atom.NO_DUPLICATE}),
         ((1, 1, 3), "late and out of order", {Atom.MONOTONIC, Atom.GAP_FREE}),
+        ((1, 1, 3), "late, with all again", {Atom.MONOTONIC, Atom.NO_DUPLICATE}),
     ],
 )
 def test_a_row_that_comes_late_counts_where_its_message_was_passed(

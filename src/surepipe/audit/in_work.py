@@ -60,7 +60,7 @@ class Passed:
 
 
 class LateRows:
-    """Finds rows that tell for the first time of messages that a successor's position was behind before."""
+    """Finds rows that tell for the first time of some message that a successor's position was behind before."""
 
     def __init__(self, rows: Iterable[Row]) -> None:
         """Rows in the order in which they were told."""
@@ -79,7 +79,7 @@ class LateRows:
                 passed.see(row)
             elif row.kind in (Kind.SETTLED, Kind.DEAD) and row.count and not row.layer:
                 known = told.setdefault((row.pipe, row.epoch), RangeSet())
-                if passed.covers(row) and not known.within(row.seq, row.last):
+                if passed.covers(row) and not known.covers(row.seq, row.last):
                     first = next((at for at, one in ahead if one.covers(row)), None)
                     if first is not None:
                         self.moved.append((row, first))

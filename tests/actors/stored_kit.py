@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 
 from surepipe.actors import Pipe
-from surepipe.core.store_requests import Transaction
+from surepipe.core.store_requests import StoreOutcome, StoreRequest, Transaction
 from surepipe.storage import Level, SqliteStore, SqliteTransaction
 from tests.actors.kit import PATIENCE_S, await_that
 
@@ -20,6 +20,23 @@ QUICK_STREAM = {"stream": {"start": "earliest", "rto_initial_s": 0.05, "rto_min_
 def sqlite_store(folder: Path, name: str = "pipes.db") -> SqliteStore:
     """A store in a file, synced by the system: tests don't cut the power."""
     return SqliteStore(folder / name, level=Level.PROCESS)
+
+
+class ClosesAt(SqliteStore):
+    """Is closed by somebody just before it is asked the how-many-th request of this kind."""
+
+    def __init__(self, path: Path, kind: type[StoreRequest], count: int = 1) -> None:
+        super().__init__(path, level=Level.PROCESS)
+        self.was_closed = threading.Event()
+        self._kind, self._left = kind, count
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """As any store, before and after."""
+        self._left -= isinstance(request, self._kind)
+        if not self._left:
+            self.close()
+            self.was_closed.set()
+        return super().ask(request)
 
 
 def make_effects(store: SqliteStore) -> None:

@@ -27,14 +27,16 @@ from surepipe import (
     PipeFull,
     PipeReceiver,
     PipeSender,
+    PipeStopped,
     StreamReceiver,
     StreamSender,
 )
 from surepipe.actors import Reply, StepRuntime
+from surepipe.core.store_requests import CommitPosition
 from surepipe.storage import DeadLetterStream, MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S
-from tests.actors.stored_kit import STREAM, sqlite_store
+from tests.actors.stored_kit import STREAM, ClosesAt, sqlite_store
 
 NARROW = [{"reliable": {"backlog": 4, "window": 2, "run_max": 1}}]
 
@@ -704,6 +706,23 @@ def test_a_journal_answers_without_blocking_the_loop_and_letters_are_replayed(
         assert seen == [1]
 
     run(body)
+
+
+def test_a_task_that_sends_into_a_closed_journal_is_told(tmp_path: Path) -> None:
+    """Closed before it notes what is confirmed: a send without a time raises, and the block can be left."""
+
+    async def main() -> None:
+        store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
+        async with Pipe("orders", journal=store) as pipe:
+            pipe.receive(lambda _: None)
+            await pipe.send("a", until="confirmed")
+            assert await asyncio.to_thread(store.was_closed.wait, PATIENCE_S)
+            async with asyncio.timeout(PATIENCE_S):
+                with pytest.raises(PipeStopped, match=r"pipes\.db is closed"):
+                    await pipe.send("b")
+            await pipe.flush()
+
+    run(main)
 
 
 def test_what_close_raises_after_its_caller_was_cancelled_is_logged(

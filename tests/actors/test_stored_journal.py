@@ -31,6 +31,7 @@ from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
 from surepipe.storage.journal import StoreJournal
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
+    ClosesAt,
     DiesAfter,
     Until,
     crash_sender,
@@ -288,6 +289,45 @@ def test_the_real_level_of_the_store_enters_the_guarantee(tmp_path: Path) -> Non
 
     assert "power-loss" not in headline(Level.PROCESS)
     assert "power-loss" in headline(Level.POWER)
+
+
+def test_what_is_sent_into_a_pipe_whose_journal_is_closed_is_refused_whenever_that_was(
+    tmp_path: Path, steps: StepRuntime
+) -> None:
+    """Closed before it has noted what is confirmed: that note would be tried for ever, and whoever sends without
+    a time would wait as long. All that was accepted is confirmed, so the pipe can be closed."""
+    store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
+    pipe = Pipe("orders", journal=store, runtime=steps, seed=1)
+    pipe.receive(lambda _: None)
+    pipe.send("a", until="confirmed")
+    steps.advance(60)
+    assert store.closed
+    for _ in range(2):
+        with pytest.raises(PipeStopped, match=r"did not accept .*pipes\.db is closed"):
+            pipe.send("b", timeout=3600)
+    pipe.flush(3600)
+    pipe.close()
+
+
+def test_what_a_closed_journal_has_and_nobody_may_send_ends_the_pipe_with_a_word(
+    tmp_path: Path, steps: StepRuntime
+) -> None:
+    """Closed between a message and the note that it is sent: flush raises at once, and another pipe finds it."""
+    store = ClosesAt(tmp_path / "pipes.db", CommitPosition)
+    pipe = Pipe("orders", journal=store, runtime=steps, seed=1, notices=Noted())
+    pipe.receive(lambda _: None)
+    pipe.send("a")
+    with pytest.raises(
+        PipeStopped, match=r"stopped: the journal refused .*is closed.*epoch \d+: 1"
+    ):
+        pipe.flush(3600)
+    assert steps.now() < 60_000_000
+    pipe.abort()
+    got: list[object] = []
+    with sqlite_store(tmp_path) as again, Pipe("orders", journal=again, runtime=steps) as pipe:
+        pipe.receive(got.append)
+        pipe.flush()
+    assert got == ["a"]
 
 
 def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> None:

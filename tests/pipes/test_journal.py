@@ -33,7 +33,7 @@ from surepipe.core.effects import (
 from surepipe.pipes.catalogue import parse_layers
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stack.journal import JournaledIntake
-from surepipe.pipes.wire.frames import Data, Open, Opened, Refused, RefusedReason
+from surepipe.pipes.wire.frames import Confirm, Data, Open, Opened, Refused, RefusedReason
 from tests.kit.journal import MemoryJournal
 from tests.kit.wire import MS, SECOND, Faults, Wire
 from tests.pipes.reliable_kit import (
@@ -88,6 +88,18 @@ class Host:
             assert armed is not None
             self.now = armed
             self.take(self.machine.wake(self.now))
+
+    def settle(self, through: int) -> list[Effect]:
+        """Let the receiver take the latest offer, and settle so many messages."""
+        offer = [
+            effect.frame
+            for effect in self.effects
+            if isinstance(effect, Transmit) and isinstance(effect.frame, Open)
+        ][-1]
+        place = (offer.pipe, 0, offer.link, 1, offer.epoch)
+        self.take(self.machine.frame(Opened(*place, 1, 0, 1 << 30, closed=False), self.now))
+        confirm = Confirm(*place, through, (), (), 1 << 30, 0)
+        return self.take(self.machine.frame(confirm, self.now))
 
     @property
     def writing(self) -> Write:
@@ -192,6 +204,75 @@ def test_a_failure_after_something_was_accepted_frees_only_the_numbers_behind_it
     host.answer(WriteFailed("disk full"))
     host.send(b"d")
     assert host.writing == AppendRows(LIFE, 2, [b"d"])
+
+
+@pytest.mark.parametrize("kind", [OpenLife, NoteTransmitted, ForgetRows, Renumber])
+def test_what_is_offered_while_another_write_is_refused_is_rejected_with_what_the_journal_said(
+    kind: type[Write],
+) -> None:
+    """pipes P-6: before the refusal and after it; when the write is made at last, messages are taken again."""
+    host = _ready_for(kind)
+    host.send(b"a")
+    assert of(host.answer(WriteFailed("read-only")), Reject) == [
+        Reject(RejectReason.JOURNAL, 1, "read-only")
+    ]
+    assert of(host.send(b"b"), Reject) == [Reject(RejectReason.JOURNAL, 1, "read-only")]
+    host.wait()
+    host.send(b"c")
+    for _ in range(4):
+        if of(host.answer(WriteStored()), Accepted):
+            return
+    raise AssertionError("never accepted")
+
+
+@pytest.mark.parametrize("kind", [OpenLife, NoteTransmitted, ForgetRows, Renumber])
+def test_a_closed_journal_ends_a_sender_that_can_do_nothing_for_its_messages_without_it(
+    kind: type[Write],
+) -> None:
+    """pipes P-6: the write would be repeated for ever. What is not confirmed is named; the journal keeps it."""
+    host = _ready_for(kind)
+    open_before = host.machine.unconfirmed()
+    assert open_before
+    effects = host.answer(WriteFailed("it is closed", closed=True))
+    [notice] = of(effects, Notice)
+    assert isinstance(notice, Notice)
+    assert notice.kind is NoticeKind.UNANSWERED
+    assert [(notice.epoch, notice.ranges)] == open_before
+    assert "it is closed" in host.machine.stopped
+    assert of(host.send(b"a"), Reject) == [Reject(RejectReason.STOPPED, 1)]
+
+
+def _ready_for(kind: type[Write]) -> Host:
+    """A sender with an unconfirmed message, whose write under way is of this kind."""
+    rows = (JournalRows(3, 1, [b"old"]),)
+    host = Host(JournalContents(3, rows, transmitted=3 if kind is ForgetRows else 0))
+    if kind is not OpenLife:
+        host.answer(WriteStored())
+    if kind is NoteTransmitted:
+        host.answer(WriteStored())
+    if kind is ForgetRows:
+        host.send(b"own")
+        host.answer(WriteStored())
+        host.settle(1)
+    assert isinstance(host.writing, kind)
+    return host
+
+
+def test_a_closed_journal_is_told_nothing_of_what_is_confirmed_and_its_sender_goes_on() -> None:
+    """All that this life had accepted is confirmed; only what is offered now is rejected."""
+    host = ready()
+    host.send(b"a")
+    host.answer(WriteStored())
+    host.answer(WriteStored())
+    host.settle(1)
+    assert isinstance(host.writing, ForgetRows)
+    effects = host.answer(WriteFailed("it is closed", closed=True))
+    assert not of(effects, Notice)
+    host.send(b"b")
+    assert of(host.answer(WriteFailed("it is closed", closed=True)), Reject) == [
+        Reject(RejectReason.JOURNAL, 1, "it is closed")
+    ]
+    assert not host.machine.stopped
 
 
 @pytest.mark.parametrize("kind", [OpenLife, NoteTransmitted, ForgetRows, Renumber])

@@ -363,9 +363,11 @@ class WriteStored:
 
 @record
 class WriteFailed:
-    """Definitely not done, and a repeat would not help."""
+    """Definitely not done, and a repeat would not help. ``closed``: nor would any later write, as its store is
+    closed."""
 
     reason: str
+    closed: bool = False
 
 
 @record

@@ -342,7 +342,14 @@ class StoreJournal:
     def write(self, write: Write) -> WriteOutcome:
         """Perform a write. WriteUnknown: done or not, ask again. See the effects for each of them."""
         with self._lock:
-            return self._write(write)
+            outcome = self._write(write)
+        if isinstance(outcome, WriteFailed) and self._is_closed:
+            return WriteFailed(outcome.reason, closed=True)
+        return outcome
+
+    @property
+    def _is_closed(self) -> bool:
+        return any(getattr(store, "closed", False) for store in (self._streams, self._positions))
 
     def _write(self, write: Write) -> WriteOutcome:
         if not isinstance(write, OpenLife):

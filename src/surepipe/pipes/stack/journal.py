@@ -119,6 +119,8 @@ class Writing:
     write: Write
     attempts: int = 1
     repeat_at: int | None = None
+    refused: str | None = None
+    """What the journal said, where it refused the write, until that is made again."""
 
 
 REPEAT = BackOff(100_000, 30_000_000, jitter=0.1)
@@ -270,7 +272,11 @@ class JournaledIntake(Intake):
     # Acceptance.
 
     def send(self, payloads: Sequence[bytes]) -> None:
-        """Take what there is room for; it is accepted, or rejected, when the journal has answered."""
+        """Take what there is room for; it is accepted, or rejected, when the journal has answered. While that
+        refuses another write nothing is taken: it would wait for as long."""
+        if self.writing is not None and self.writing.refused is not None:
+            self.reject(RejectReason.JOURNAL, len(payloads), self.writing.refused)
+            return
         fitting, reason = self.admissible(payloads)
         taken = self._fitting(fitting)
         if taken < len(fitting):
@@ -366,8 +372,8 @@ class JournaledIntake(Intake):
                 self.writing = None
                 appending = writing.write.payloads if isinstance(writing.write, AppendRows) else ()
                 self.stop_fenced(by, appending)
-            case WriteFailed(reason):
-                self._failed(writing, reason)
+            case WriteFailed(reason, closed):
+                self._failed(writing, reason, closed=closed)
             case _:
                 self._repeat_later(writing)
         return True
@@ -395,15 +401,26 @@ class JournaledIntake(Intake):
             self.older.popleft()
             self._serve_next(new_life=False)
 
-    def _failed(self, writing: Writing, reason: str) -> None:
-        if isinstance(writing.write, AppendRows):
+    def _failed(self, writing: Writing, reason: str, *, closed: bool) -> None:
+        """Whoever waits to be accepted is told. Without a journal that is closed this life can only end, unless
+        all that it lacks is a note of what is confirmed."""
+        write = writing.write
+        if isinstance(write, AppendRows):
             self.writing = None
-            self._reject_pending(RejectReason.JOURNAL, writing.write.payloads, reason)
+            self._reject_pending(RejectReason.JOURNAL, write.payloads, reason)
             return
-        if writing.attempts == 1:
-            detail = f"the journal refused {type(writing.write).__name__}: {reason}"
-            self.port.emit(Notice(NoticeKind.UNANSWERED, self.epoch, (), detail))
-        self._repeat_later(writing)
+        self._reject_pending(RejectReason.JOURNAL, detail=reason)
+        detail = f"the journal refused {type(write).__name__}: {reason}"
+        if closed and isinstance(write, ForgetRows) and write.epoch == self.life:
+            self.writing = None
+            self.forgotten = write.through
+        elif closed and self.unconfirmed():
+            self.stop(NoticeKind.UNANSWERED, f"{detail}; what it holds is for the next life")
+        else:
+            if writing.attempts == 1:
+                self.port.emit(Notice(NoticeKind.UNANSWERED, self.epoch, (), detail))
+            writing.refused = reason
+            self._repeat_later(writing)
 
     def _repeat_later(self, writing: Writing) -> None:
         writing.repeat_at = self.port.now + REPEAT.wait(writing.attempts, self.rng)

@@ -6,9 +6,10 @@ from collections.abc import Callable
 import pytest
 
 from surepipe.actors import StepRuntime, ThreadRuntime
-from surepipe.actors.ends.intake import Mark, SenderEntry, Until
+from surepipe.actors.ends.intake import Mark, SenderEntry, SenderMarks, Until
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
+from surepipe.core.effects import Accepted, Ranges
 from surepipe.errors import NotConfirmed, PayloadTooLarge, PipeClosed, PipeFull, PipeStopped
 from tests.actors.kit import PATIENCE_S
 
@@ -17,6 +18,7 @@ class Entry:
     """An intake and a machine that takes what is drained and confirms it when told."""
 
     def __init__(self, runtime: Runtime, room: int, unit: int = 10, message_max: int = 100) -> None:
+        self.runtime = runtime
         self.rung = 0
         self.told = threading.Event()
         self.room = room
@@ -298,3 +300,46 @@ def test_waiting_for_confirmation_without_one_names_what_is_not_numbered_yet(
     entry.look()
     with pytest.raises(NotConfirmed, match="no number yet"):
         entry.intake.offer(b"a", Until.CONFIRMED, 1.0)
+
+
+def _confirms_half_a_second_later(entry: Entry, unconfirmed: list[tuple[int, Ranges]]) -> None:
+    """The actor looks at last, and has so much open."""
+    ledger = SenderMarks()
+
+    def look() -> None:
+        items, _ = entry.intake.drain()
+        payloads = ledger.offering(items, 0)
+        ledger.offered(len(payloads))
+        if payloads:
+            ledger.accepted(Accepted(7, 1, len(payloads)))
+        ledger.resolve(unconfirmed)
+
+    entry.runtime.alarm(look).set(500_000)
+
+
+def test_a_flush_without_time_of_what_has_sent_nothing_waits_for_the_answer_alone(
+    steps: StepRuntime,
+) -> None:
+    """Only the actor knows that nothing is open: to ask it is no wait for a confirmation (pipes P-14)."""
+    entry = Entry(steps, room=10)
+    _confirms_half_a_second_later(entry, [])
+    entry.intake.flush(0.0)
+    assert steps.now() == 500_000
+
+
+@pytest.mark.parametrize("ends", [False, True])
+def test_without_time_what_is_not_confirmed_is_named_as_with_some(
+    steps: StepRuntime, *, ends: bool
+) -> None:
+    """Two messages are open: flush and close say so when they are asked, however short their time is."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    entry.intake.put(b"a")
+    entry.intake.put(b"b")
+    _confirms_half_a_second_later(entry, [(7, ((1, 2),))])
+    if ends:
+        entry.intake.refuse(PipeClosed, "it is closed")
+    with pytest.raises(NotConfirmed, match="epoch 7: 1 to 2") as raised:
+        (entry.intake.finish if ends else entry.intake.flush)(0.0)
+    assert raised.value.ranges == ((7, 1, 2),)
+    assert steps.now() == 500_000

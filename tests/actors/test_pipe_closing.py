@@ -55,6 +55,29 @@ def test_what_a_closing_pipe_gives_up_is_said_with_the_likely_cause(steps: StepR
         pipe.close(timeout=0.2)
 
 
+def test_no_time_is_enough_where_there_is_nothing_to_wait_for(runtime: Runtime) -> None:
+    """flush and close of a pipe that was just made, and of one whose messages are confirmed; with a handler and
+    without (pipes P-14, P-15)."""
+    for receives in (False, True):
+        for sends in (False, True):
+            pipe = Pipe("p", runtime=runtime)
+            if receives:
+                pipe.receive(lambda _: None)
+            if receives and sends:
+                pipe.send(1, until="confirmed")
+            pipe.flush(timeout=0)
+            pipe.close(timeout=0)
+
+
+def test_a_closing_pipe_without_time_names_what_it_gives_up(runtime: Runtime) -> None:
+    """As one that has some (pipes P-15)."""
+    pipe = Pipe("p", runtime=runtime)
+    pipe.send_many([1, 2])
+    with pytest.raises(NotConfirmed, match=r"epoch \d+: 1 to 2\. The pipe ends") as raised:
+        pipe.close(timeout=0)
+    assert [(first, last) for _, first, last in raised.value.ranges] == [(1, 2)]
+
+
 def test_a_second_close_does_nothing_and_a_closed_pipe_takes_nothing(runtime: Runtime) -> None:
     """Every way of sending is told so."""
     pipe = Pipe("p", runtime=runtime)

@@ -97,6 +97,18 @@ def test_sender_and_receiver_need_not_be_alive_together(store: Store) -> None:
         assert got.messages == list(range(100))
 
 
+def test_a_receiver_that_was_just_made_learns_first_how_far_it_is() -> None:
+    """``catch_up`` without time: an empty stream is caught up with, and one with a message is not."""
+    store = MemoryStore()
+    for sends in (False, True):
+        with StreamSender("orders", STREAM, store=store) as sender:
+            if sends:
+                sender.send(1)
+            sender.flush()
+            with StreamReceiver("orders", STREAM, store=store) as receiver:
+                assert receiver.catch_up(timeout=0) is not sends
+
+
 def test_a_loop_over_a_finished_receiver_ends_where_the_stream_ended(store: Store) -> None:
     """finish marks the end as it is now; what comes later is for the next one."""
     with StreamSender("orders", store=store) as sender:

@@ -72,6 +72,7 @@ class Mark:
         "done",
         "error",
         "is_for_all",
+        "is_seen",
         "open",
         "ordinal",
         "payloads",
@@ -88,6 +89,8 @@ class Mark:
         self.ordinal = 0
         self.target: tuple[int, int] | None = None
         self.open: tuple[Item, ...] | None = None
+        self.is_seen = False
+        """True once the actor has compared it with what is unconfirmed."""
         self.done = False
         self.error: SurepipeError | None = None
         self.abandoned = False
@@ -99,6 +102,7 @@ class Mark:
 
     def look(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> None:
         """Compare with what is unconfirmed now."""
+        self.is_seen = True
         if self.target is None:
             return
         if self.until is Until.CONFIRMED:
@@ -245,7 +249,8 @@ UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
 CHUNK_MAX = 4096
 BEGUN_S = 1.0
-"""So long a sender may take to begin, whatever time its first ``send`` has: its store may be asked first."""
+"""So long an end may take to begin, or to look at what it is asked, whatever time a call has: its store may be
+asked first."""
 LOOK_S = 0.1
 """How often a handler that waits for room in its own pipe looks whether any can come."""
 
@@ -546,8 +551,15 @@ class SenderEntry:
         return mark
 
     def wait_for(self, mark: Mark, timeout: float | None) -> None:
-        """Wait until a mark is done. Raises what ``flush`` raises."""
+        """Wait until a mark is done. Raises what ``flush`` raises. Whether it is confirmed already, only the actor
+        knows: to ask it is no wait for the confirmation."""
         try:
+            if timeout is not None and mark.until is Until.CONFIRMED:
+                end = self._end(timeout)
+                self.signal.wait(
+                    lambda: mark.is_seen or mark.resolved or self._over is not None, BEGUN_S
+                )
+                timeout = self._left(end)
             self.signal.wait(
                 lambda: mark.done or mark.error is not None or self._over is not None, timeout
             )

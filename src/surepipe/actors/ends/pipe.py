@@ -9,6 +9,7 @@ from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.assembly import Assembly, PipeKeywords, PipeOptions
 from surepipe.actors.ends.face import EXIT_S, Face
+from surepipe.actors.ends.intake import BEGUN_S
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.errors import NotConfirmed
 from surepipe.pipes.catalogue import Layers
@@ -185,6 +186,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             # With boundary "handed" or "before" the machine is through before the handler is.
             return works.ended and not (has_handler and works.has_unhandled)
 
+        # That nothing is left the receiver has still to see, which is no wait for the handler.
+        works.signal.wait(lambda: works.ended or works.has_unhandled, BEGUN_S)
         is_all = works.signal.wait(is_handled, timeout)
         if not is_all and not self._has_stream:
             raise NotConfirmed(

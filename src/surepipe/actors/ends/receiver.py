@@ -26,6 +26,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, RunningTask, TaskActor
 from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, LaneWork
+from surepipe.actors.ends.intake import BEGUN_S
 from surepipe.actors.ends.receiver_host import IN_DOUBT, ProgressCheck, ReceiverHost
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.ends.stores import CommittableState
@@ -486,7 +487,13 @@ class ReceiverEnd(NodeEnd):
             if self.works.failure is not None:
                 raise self.works.failure from None
             raise
-        works, streams = self.works, (0, self.incarnation, target[0])
+        works, begun = self.works, self.runtime.now()
+        if (
+            timeout is not None
+        ):  # one that was just made learns first how far it was, which is no wait for more
+            works.signal.wait(lambda: works.ended or self.incarnation > 0, BEGUN_S)
+            timeout = max(0.0, timeout - (self.runtime.now() - begun) / 1_000_000)
+        streams = (0, self.incarnation, target[0])
 
         def is_there() -> bool:
             return works.ended or self._is_past(target) or self.incarnation not in streams

@@ -154,11 +154,12 @@ class ReceiverHost(Host[ReceivingMachine]):
         self._passed_over: deque[Notice] = deque()
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
-        self._tells_beginning = True
+        self._tells_beginning = False
 
     def traced_by(self, trace: ReceiverTrace) -> None:
         """Write down what is delivered and settled, before the machine hears of it."""
         self._trace = trace
+        self._tells_beginning = True
 
         def note(effect: Deliver) -> None:
             self._tell_beginning()

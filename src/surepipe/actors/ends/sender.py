@@ -174,8 +174,6 @@ class SenderHost(Host[SendingMachine]):
                 self._trace.offered(payloads)
             self.perform(machine.send(payloads, self.now()))
             self._offering = []
-        if has_marks:
-            intake.signal.notify()
         if intake.refusal is not None:
             self._close()
         if ledger.is_asked_for_all and self._asks_a_store:
@@ -186,10 +184,13 @@ class SenderHost(Host[SendingMachine]):
         # Without an effect or an answer nothing has been confirmed, and nothing has stopped.
         has_moved, self._looked_at = self.moves != self._looked_at, self.moves
         is_news = has_marks or has_moved
+        has_looked = has_marks
         if ledger.marks and is_news:
+            has_looked |= self._is_verifying
             self._is_verifying = self._is_verifying and machine.verifying
-            if ledger.resolve(machine.unconfirmed(), verifying=self._is_verifying):
-                intake.signal.notify()
+            has_looked |= ledger.resolve(machine.unconfirmed(), verifying=self._is_verifying)
+        if has_looked:
+            intake.signal.notify()
         # What is never sent again must not meet a full inbox: there the route's room is a bound too.
         room = machine.room if machine.confirms else min(machine.room, self._route_room())
         intake.publish(room, machine.room_bytes, len(self._held))

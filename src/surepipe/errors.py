@@ -48,7 +48,7 @@ class PipeFull(SurepipeError):
 class NotConfirmed(SurepipeError):
     """A wait for confirmation ended early; ``ranges`` names what is still unconfirmed.
 
-    The messages stay with the pipe: it goes on trying after this error.
+    Until it ends, the messages stay with the pipe: after this error it goes on to do for them what can be done.
     """
 
     def __init__(self, message: str, ranges: Sequence[tuple[int, int, int]] = ()) -> None:

@@ -34,7 +34,7 @@ HANDLER = "what was sent waits for the handler, or the loop. Look at what that d
 FAILS = r"what was sent waits for the handler, which raised ValueError: 1 \d\.\d s ago"
 KEYLESS = (
     r"the key of a message can't be told \(NoKey: a dict has no 'customer'\), "
-    "and there is no place for dead letters. Mend what tells it"
+    "and there is no place for dead letters, so it is not tried again. Mend what tells the key"
 )
 SILENT = r"store FaultyStore has not answered for \d\d?\.\d s, and what was sent waits for it"
 
@@ -48,7 +48,7 @@ def told(sender: Pipe | PipeSender | StreamSender | Channel, *, closes: bool = T
             sender.send("more", timeout=0.1)
 
     calls: list[tuple[Callable[[], object], type[SurepipeError], str]] = [
-        (lambda: sender.flush(0.1), NotConfirmed, "They stay with the pipe and are tried on: "),
+        (lambda: sender.flush(0.1), NotConfirmed, "They stay with the pipe: "),
         (fill, PipeFull, "has no room: "),
         (lambda: sender.close(0.1), NotConfirmed, "The pipe ends and gives them up: "),
     ]

@@ -588,7 +588,7 @@ class SenderEntry:
             )
         what = describe(mark.open) if mark.open else "messages that have no number yet"
         if self.refusal is None and not self.is_ending:
-            fate = "They stay with the pipe and are tried on"
+            fate = "They stay with the pipe"
         elif self._durable:
             fate = "The pipe ends; its journal keeps them for the next pipe of this name"
         else:

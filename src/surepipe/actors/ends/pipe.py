@@ -163,8 +163,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         """Why what has arrived is not handled although somebody takes it."""
         if why := self.receiver.keyless_for:
             return (
-                f"the key of a message can't be told ({why}), and there is no place for dead letters. Mend what "
-                "tells it, or name dead_letter"
+                f"the key of a message can't be told ({why}), and there is no place for dead letters, so it is "
+                "not tried again. Mend what tells the key, or name dead_letter"
             )
         if (raised := self.receiver.works.raised) is not None:
             ago_s = (self._runtime.now() - raised[0]) / 1_000_000

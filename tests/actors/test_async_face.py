@@ -293,6 +293,45 @@ def test_waiting_for_oneself_is_refused() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("how", ["send", "send_many", "loop"])
+def test_a_task_that_never_has_to_wait_lets_others_have_a_turn(how: str) -> None:
+    """There is always room, or always a message: timers, other tasks and Ctrl-C get their turn all the same."""
+    longest, count = 0, 0
+
+    def one(message: object) -> object:
+        nonlocal count, longest
+        count += 1
+        longest = max(longest, count)
+        return message
+
+    async def others() -> None:
+        nonlocal count
+        while True:
+            count = 0
+            await asyncio.sleep(0)
+
+    async def main() -> None:
+        async with Pipe("orders", [{"reliable": {"backlog": 10_000, "window": 5_000}}]) as pipe:
+            beside = asyncio.create_task(others())
+            if how == "send":
+                for number in range(1000):
+                    await pipe.send(one(number))
+            elif how == "send_many":
+                await pipe.send_many(one(number) for number in range(5000))
+            else:
+                await pipe.send_many(list(range(5000)))
+                works = pipe.sync.receiver.works
+                await asyncio.to_thread(works.signal.wait, lambda: len(works) > 0, PATIENCE_S)
+                async for message in pipe:
+                    if one(message) == 4999:
+                        pipe.finish()
+            beside.cancel()
+            pipe.sync.abort()
+
+    run(main)
+    assert 0 < longest <= (512 if how == "send_many" else 64)
+
+
 def test_a_plain_loop_does_not_block_the_event_loop_that_its_messages_come_from() -> None:
     """What is there it gives; where it would have to wait it says what to write. Its last message comes again."""
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, Never, NoReturn, Protocol, TypeVar, cast
 
-from surepipe.actors.consuming.coroutines import in_task, in_thread
+from surepipe.actors.consuming.coroutines import in_task, in_thread, in_turn
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.face import EXIT_S, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
@@ -155,11 +155,11 @@ class AsyncSending(AsyncFace[S]):
         ``until="confirmed"``, it may be cancelled later: then the message is accepted as a whole, or (by a journal
         that refuses it) not at all.
         """
-        await in_task(lambda: self.sync.send(message, until=until, timeout=timeout))
+        await in_turn(lambda: self.sync.send(message, until=until, timeout=timeout))
 
     async def send_nowait(self, message: object) -> None:
         """Send a message if there is room now; waits for the answer of a journal all the same. Raises PipeFull."""
-        await in_task(lambda: self.sync.send_nowait(message))
+        await in_turn(lambda: self.sync.send_nowait(message))
 
     async def send_many(
         self,
@@ -169,11 +169,11 @@ class AsyncSending(AsyncFace[S]):
         timeout: float | None = None,
     ) -> int:
         """Send messages in order and give their number. When it is cancelled, those before are accepted."""
-        return await in_task(lambda: self.sync.send_many(messages, until=until, timeout=timeout))
+        return await in_turn(lambda: self.sync.send_many(messages, until=until, timeout=timeout))
 
     async def flush(self, timeout: float | None = None) -> None:
         """Wait until everything sent so far is confirmed. Raises what the synchronous ``flush`` raises."""
-        await in_task(lambda: self.sync.flush(timeout))
+        await in_turn(lambda: self.sync.flush(timeout))
 
 
 class AsyncReceiving(AsyncFace[R]):
@@ -224,7 +224,7 @@ class TaskIterator:
         messages = self._messages = self._messages or self._begin()
         self._is_asked = True
         try:
-            message = await in_task(lambda: next(messages, _END))
+            message = await in_turn(lambda: next(messages, _END))
         except BaseException:
             self._messages = None
             raise

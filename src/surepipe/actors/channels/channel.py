@@ -17,7 +17,7 @@ from surepipe.actors.consuming.consumer import (
     together,
     together_in_task,
 )
-from surepipe.actors.consuming.coroutines import in_task, require_handler
+from surepipe.actors.consuming.coroutines import in_turn, require_handler
 from surepipe.actors.consuming.handling import CoroutineBatchHandler, CoroutineHandler
 from surepipe.actors.ends.assembly import PipeOptions, boundary_of, require_route
 from surepipe.actors.ends.face import EXIT_S, Face
@@ -82,7 +82,7 @@ class Reply:
 
     async def send(self, message: object, *, timeout: float | None = None) -> None:
         """The same for a handler that is a coroutine: it waits for room without blocking its loop."""
-        await in_task(lambda: self._send(message, timeout))
+        await in_turn(lambda: self._send(message, timeout))
 
 
 AnsweringHandler: TypeAlias = Callable[[object, Reply], object]
@@ -390,4 +390,4 @@ class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
 
     async def wait_up(self, timeout: float | None = None) -> bool:
         """Wait until both directions are open; False, and no error, when they are not within ``timeout``."""
-        return await in_task(lambda: self.sync.wait_up(timeout))
+        return await in_turn(lambda: self.sync.wait_up(timeout))

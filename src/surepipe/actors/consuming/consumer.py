@@ -20,6 +20,7 @@ from typing import Protocol, TypeAlias, cast
 
 from surepipe.actors.codecs import Codec, Undecodable, decoder
 from surepipe.actors.consuming.coroutines import (
+    BREATH,
     SETTLED,
     LoopEnded,
     Wait,
@@ -46,8 +47,6 @@ Handler: TypeAlias = Callable[[object], object]
 BatchHandler: TypeAlias = Callable[[list[object]], object]
 PROGRESS_US = 20_000
 TRACEBACK_MAX = 8_000
-BREATH = 64
-"""So many messages a coroutine handler may take without a pause before others on its loop get a turn."""
 
 
 class GiveUp(Undecodable):

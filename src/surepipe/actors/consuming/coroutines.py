@@ -41,6 +41,8 @@ T = TypeVar("T")
 Wait: TypeAlias = Callable[[Awaitable[object]], object]
 """Runs an awaitable to its end and gives what it gives. Raises what it raises."""
 SETTLED_MAX = 1000
+BREATH = 64
+"""So many messages a task may take or send without a pause before others on its loop get a turn."""
 CANCEL_S = 1.0
 """How long a handler that is cancelled has to end."""
 LOOK_S = 1.0
@@ -830,6 +832,30 @@ async def in_task(work: Callable[[], T]) -> T:
         else:
             asked = code.switch(answer)
     return cast("T", asked)
+
+
+class _Breath(threading.local):
+    calls = 0
+    """So many on this thread since its loop had a turn by force."""
+
+
+_BREATH = _Breath()
+
+
+async def in_turn(work: Callable[[], T]) -> T:
+    """As ``in_task``, for what somebody may call again and again and never has to wait for: now and then others on
+    the loop get a turn, before anything happens that a cancellation would undo."""
+    _BREATH.calls += 1
+    if _BREATH.calls >= BREATH:
+        _BREATH.calls = 0
+        await asyncio.sleep(0)
+    return await in_task(work)
+
+
+def let_others_run() -> None:
+    """For code that is long at work without waiting: in a task, others on its loop get a turn."""
+    if (code := patient()) is not None:
+        code.wait(lambda: asyncio.sleep(0))
 
 
 async def in_thread(work: Callable[[], T]) -> T:

@@ -15,7 +15,13 @@ from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
 
 from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
 from surepipe.actors.consuming.consumer import TaskLoop, pull
-from surepipe.actors.consuming.coroutines import HandlerKind, in_task, in_thread, kind_of
+from surepipe.actors.consuming.coroutines import (
+    HandlerKind,
+    in_task,
+    in_thread,
+    kind_of,
+    let_others_run,
+)
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.sender import SenderEnd
@@ -283,6 +289,7 @@ class SendingFace(Named):
         try:
             while piece := list(islice(source, CHUNK)):
                 sent += intake.offer_many(encode_all(codec, piece), Until.TAKEN, timeout)
+                let_others_run()
         except BaseException as error:
             if sent:
                 raise _after(sent, error) from error.__cause__

@@ -80,9 +80,20 @@ class ContractBroken(AssertionError):
     """An implementation broke a checked contract: a defect of the implementation, not of its caller."""
 
 
+WORDS_MAX = 8
+"""So many of the exceptions of a group are told."""
+
+
 def words_of(error: BaseException) -> str:
-    """The text of an exception with its notes. Works also for a foreign exception whose own ``str`` fails."""
+    """The text of an exception with its notes, and of a group with the texts of what is in it. Works also for a
+    foreign exception whose own ``str`` fails."""
     try:
-        return " ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        text = " ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        return f"{text}: {_words_within(error)}" if isinstance(error, BaseExceptionGroup) else text
     except Exception as failure:  # noqa: BLE001 - whatever it raises, that must not count as ours
         return f"(its text can't be told: that raises {type(failure).__name__})"
+
+
+def _words_within(group: BaseExceptionGroup[BaseException]) -> str:
+    parts = [f"{type(one).__name__}: {words_of(one)}" for one in group.exceptions[:WORDS_MAX]]
+    return "; ".join([*parts, "..."] if len(group.exceptions) > WORDS_MAX else parts)

@@ -226,6 +226,17 @@ def test_a_loop_over_a_pipe_that_stopped_raises_why(steps: StepRuntime) -> None:
     assert owner.ended == [(1, 1)]
 
 
+def test_the_text_of_a_group_names_what_is_in_it() -> None:
+    """What a TaskGroup raises says by itself only how many there were; of many the first few are named."""
+    group = ExceptionGroup("tasks", [ValueError("a"), ExceptionGroup("inner", [KeyError("b")])])
+    assert error_text(group) == (
+        "ExceptionGroup",
+        "tasks (2 sub-exceptions): ValueError: a; ExceptionGroup: inner (1 sub-exception): KeyError: 'b'",
+    )
+    many = ExceptionGroup("tasks", [ValueError(number) for number in range(100)])
+    assert error_text(many)[1].endswith("ValueError: 7; ...")
+
+
 def test_a_long_error_text_is_cut() -> None:
     """A letter holds type and text, not a novel."""
     kind, text = error_text(ValueError("x" * 1000))

@@ -99,10 +99,19 @@ def test_a_batch_handler_is_all_or_nothing(tmp_path: Path) -> None:
         assert effects_in(store) == list(range(50))
 
 
+AWAY = StoreUnavailable("on purpose")
+
+
+@pytest.mark.parametrize(
+    "error",
+    [AWAY, ExceptionGroup("tasks", [AWAY, ExceptionGroup("inner", [AWAY])])],
+    ids=["alone", "group"],
+)
 def test_a_store_that_is_away_inside_the_handler_is_no_failure_of_the_message(
-    tmp_path: Path,
+    tmp_path: Path, error: Exception
 ) -> None:
-    """StoreUnavailable is raised once: with retries 1 there is no letter, and the effect is there once."""
+    """StoreUnavailable is raised once, by itself or out of a TaskGroup: with retries 1 there is no letter, and the
+    effect is there once."""
     away = [1]
     letters = DeadLetters()
 
@@ -110,7 +119,7 @@ def test_a_store_that_is_away_inside_the_handler_is_no_failure_of_the_message(
         put_effect(message, transaction)
         if away and message == 2:
             away.pop()
-            raise StoreUnavailable("on purpose")
+            raise error
 
     with sqlite_store(tmp_path) as store:
         make_effects(store)

@@ -34,7 +34,7 @@ from surepipe.core.store_requests import (
     said_together,
     when_done,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, words_of
 
 T = TypeVar("T")
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
@@ -170,9 +170,15 @@ class Commits:
     def _call(
         self, handler: Callable[[T, Transaction], object], message: T, transaction: Transaction
     ) -> None:
-        """Each call has a copy of the context, which knows the transaction that is open."""
+        """Each call has a copy of the context, which knows the transaction that is open. Where several tasks of it
+        met a store that is away, that is as if it was one."""
         context = copy_context()
-        context.run(self._finish, context.run(handler, message, transaction), transaction)
+        try:
+            context.run(self._finish, context.run(handler, message, transaction), transaction)
+        except BaseExceptionGroup as group:
+            if group.split(StoreUnavailable)[1] is None:
+                raise StoreUnavailable(words_of(group)) from group
+            raise
 
     def _finish(self, result: object, transaction: Transaction) -> None:
         """Run what a handler gave that is to be awaited: the transaction stays open until that is done.

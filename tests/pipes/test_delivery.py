@@ -181,7 +181,7 @@ def test_before_without_a_state_is_refused_when_the_machine_is_built() -> None:
 def test_a_state_write_is_repeated_until_it_is_stored_and_nothing_is_confirmed_before(
     outcome: object,
 ) -> None:
-    """Five bad outcomes with growing pauses, then stored (pipes P-7)."""
+    """Five bad outcomes with growing pauses, then stored (pipes P-7). A refusal is told, once, with its reason."""
     wire = linked(DURABLE)
     wire.send(1)
     wire.exchange()
@@ -192,6 +192,9 @@ def test_a_state_write_is_repeated_until_it_is_stored_and_nothing_is_confirmed_b
         wire.advance(30 * SECOND)
         assert len(stored(wire)) == 1
     assert cum_of(wire) == 0
+    told = [notice.detail for end, notice in wire.notices if end == "receiver"]
+    refused = isinstance(outcome, WriteFailed)
+    assert told == ["its state can't be stored, so nothing is confirmed: disk full"] * refused
     answer(wire, WriteStored())
     assert cum_of(wire) == 1
 

@@ -45,6 +45,7 @@ from surepipe.core.effects import (
     Persist,
     Ranges,
     SaveState,
+    WriteFailed,
     WriteFenced,
     WriteStored,
 )
@@ -447,6 +448,10 @@ class DeliveryBase(ABC):
         if isinstance(outcome, WriteFenced):
             self._stop(f"the receiver's state belongs to owner {outcome.by} now")
         elif not isinstance(outcome, WriteStored):
+            if isinstance(outcome, WriteFailed) and saving.attempts == 1:
+                detail = f"its state can't be stored, so nothing is confirmed: {outcome.reason}"
+                ranges = tuple(saving.ranges)
+                self.port.emit(Notice(NoticeKind.UNANSWERED, saving.epoch, ranges, detail))
             saving.repeat_at = self.port.now + self._backoff(saving.attempts)
         else:
             self.saving = None

@@ -7,6 +7,7 @@ says what was attempted, what stood in the way, and what to do about it.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import cast
 
 
 class SurepipeError(Exception):
@@ -89,7 +90,9 @@ def words_of(error: BaseException) -> str:
     foreign exception whose own ``str`` fails."""
     try:
         text = " ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
-        return f"{text}: {_words_within(error)}" if isinstance(error, BaseExceptionGroup) else text
+        if isinstance(error, BaseExceptionGroup):
+            text += f": {_words_within(cast('BaseExceptionGroup[BaseException]', error))}"
+        return text
     except Exception as failure:  # noqa: BLE001 - whatever it raises, that must not count as ours
         return f"(its text can't be told: that raises {type(failure).__name__})"
 

@@ -196,7 +196,6 @@ def _simulate(request: SimulateRequest, found: Findings) -> None:
     try:
         simulation = simulation_of_plan(
             plan,
-            folder=request.file.parent,
             messages=request.messages,
             faults=request.faults or "claim",
             reports=request.out,
@@ -442,9 +441,7 @@ def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
 def _twin(answer: IO[str], file: str, messages: str, faults: str, seeds: str) -> None:
     """In another process, under another hash seed: answer with the digests of these seeds."""
     path = Path(file)
-    simulation = simulation_of_plan(
-        load(path), folder=path.parent, messages=int(messages) or None, faults=faults
-    )
+    simulation = simulation_of_plan(load(path), messages=int(messages) or None, faults=faults)
     found = simulation.campaign([int(seed) for seed in seeds.split(",")], stop_at_first=True)
     json.dump({"digests": found.digests, "answers": found.answers}, answer)
 

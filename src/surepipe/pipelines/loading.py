@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
 from typing import Any, Generic, TypeVar, get_args
@@ -360,7 +360,8 @@ def read(path: Path | str, *, shown_as: str | None = None) -> Document:
     Raises PipelineErrors (a ConfigurationError) with every problem of the file.
     """
     text, root = read_file(Path(path), shown_as)
-    return Document(_plan(text, root), text, root)
+    plan = replace(_plan(text, root), folder=Path(path).parent.resolve())
+    return Document(plan, text, root)
 
 
 def load(path: Path | str) -> Plan:

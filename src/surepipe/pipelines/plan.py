@@ -37,6 +37,9 @@ one key keep their order, those of different keys may overtake each other, and o
 it is fed, its receiver where the pipe's ``node`` says, all else where it is fed. Each process is started with the
 same file and the name of its node.
 
+*Functions.* ``module:name`` is looked for in the folder of the plan's file, then in the one that the command runs
+in, then where Python looks: by every command alike. Paths of files are those of the folder that it runs in.
+
 *Restart.* Sources that replay go on after the last row whose message the journal accepted; without a journal a
 restart is a new run. File sinks with boundary ``committed`` store the length of the file with the cursor, and
 cut the file to that length when they start.
@@ -46,6 +49,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import NoReturn
 
 from surepipe.errors import ConfigurationError
@@ -92,6 +96,8 @@ class Plan:
     engine: Engine = field(default_factory=Engine)
     simulate: SimulateSection = field(default_factory=SimulateSection)
     description: str = ""
+    folder: Path | None = field(default=None, repr=False, compare=False)
+    """where its file lies: functions are looked for there first"""
     _places: dict[str, PartPlace] = field(
         default_factory=dict[str, PartPlace], init=False, repr=False, compare=False
     )

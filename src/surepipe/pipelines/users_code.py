@@ -4,26 +4,55 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
 import sysconfig
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
-from typing import cast
+from typing import TypeVar, cast
 
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.problems import nearest
 
+T = TypeVar("T")
 _LIBRARIES = tuple(
     path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
 )
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-def imported(path: str) -> Callable[..., object]:
-    """Import what 'module:name' names. Raises ConfigurationError that says what is wrong, and where."""
+FUNCTION_KEYS = ("call", "map", "filter", "flat_map", "key", "payload", "model", "cost")
+"""The keys under which a part may name a function or a class of the user's."""
+
+
+def functions_in(parts: Iterable[T]) -> Iterator[tuple[T, str, str]]:
+    """Each 'module:name' that parts of a plan have, with the part and the key that it stands under."""
+    for part in parts:
+        for owner in (part, getattr(part, "route", None)):
+            for key in FUNCTION_KEYS:
+                path = getattr(owner, key, None)
+                if isinstance(path, str) and ":" in path:
+                    yield part, key, path
+
+
+def look_first_in(folder: Path | None) -> list[str]:
+    """From now on modules are found in this folder (that of a plan's file), then where this runs, then where
+    Python looks. Gives these places, in that order."""
+    here = str(Path.cwd())
+    others = [place for place in sys.path if folder is None or place != str(folder)]
+    begin = [] if folder is None else [str(folder)]
+    end = others if here in others or "" in others else [here, *others]
+    sys.path[:] = [*begin, *end]
+    return sys.path
+
+
+def imported(path: str, folder: Path | None = None) -> Callable[..., object]:
+    """Import what 'module:name' names, which is that of this folder where it has one. Raises ConfigurationError
+    that says what is wrong, and where."""
     module_name, _, name = path.partition(":")
+    require_own(path, folder)
     found: object = _module(path, module_name)
     for step in name.split("."):
         if not hasattr(found, step):
@@ -45,6 +74,30 @@ def _module(path: str, name: str) -> ModuleType:
         raise ConfigurationError(
             f"{path}: {name} can't be imported from {Path.cwd()}: {_why(error, name)}"
         ) from error
+
+
+def require_own(path: str, folder: Path | None) -> None:
+    """Raises ConfigurationError where another module of the name has been loaded, for another plan, say: that one
+    would be taken for the one in this folder."""
+    steps = path.partition(":")[0].split(".")
+    for count in range(1, len(steps) + 1):
+        loaded = getattr(sys.modules.get(".".join(steps[:count])), "__file__", None)
+        own = None if folder is None else _file_in(folder, steps[:count])
+        if own is not None and isinstance(loaded, str) and not _is_same(own, Path(loaded)):
+            raise ConfigurationError(
+                f"{path}: the plan means {own}, and this process has loaded {loaded} under that name: give one of "
+                "them another name, or use each plan in a process of its own"
+            )
+
+
+def _file_in(folder: Path, steps: Sequence[str]) -> Path | None:
+    place = folder.joinpath(*steps)
+    found = (place / "__init__.py", place.parent / f"{place.name}.py")
+    return next((file for file in found if file.is_file()), None)
+
+
+def _is_same(own: Path, loaded: Path) -> bool:
+    return loaded.is_file() and own.samefile(loaded)
 
 
 def _why(error: BaseException, module: str) -> str:

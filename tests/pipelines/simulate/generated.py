@@ -288,7 +288,7 @@ def _simulation(case: Case, faults: str) -> Generator[Simulation]:
         file = case.write(Path(folder))
         try:
             importlib.invalidate_caches()
-            yield simulation_of_plan(load(file), folder=file.parent, faults=faults)
+            yield simulation_of_plan(load(file), faults=faults)
         finally:
             sys.path[:] = path
             sys.modules.pop(case.module, None)

@@ -247,13 +247,12 @@ class Report:
 def bench_all(request: BenchRequest) -> Report:
     """Measure. Raises ConfigurationError, CompositionError, StoreUnavailable; what was written is removed."""
     plans = built_in(request.redis) if request.file is None else [_of_file(request.file, request)]
-    folder = Path() if request.file is None else request.file.parent
     report = Report()
     for plan in plans:
         probed_levels(plan)  # a server that does not answer is told before anything is measured
     with _ended_by_signals(request.failures):
         for plan in plans:
-            rows = messages_of(plan, SAMPLE_ROWS, folder)
+            rows = messages_of(plan, SAMPLE_ROWS)
             report.loop_per_s = max(report.loop_per_s, loop_per_s(next(iter(rows.values()))))
             report.measured.append(_measured(plan, rows, request))
     return report

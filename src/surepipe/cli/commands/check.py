@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from importlib.machinery import PathFinder
 from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from surepipe.core.claims import Claim
     from surepipe.core.store_requests import Level
     from surepipe.pipelines.assessing import Assessment
-    from surepipe.pipelines.links import Node
     from surepipe.pipelines.loading import Document
+    from surepipe.pipelines.plan import Plan
 
 
 def check(
@@ -86,7 +86,7 @@ def _judge(
     from surepipe.pipelines import assess
 
     assessment = assess(document.plan, require=claims, engine=engine, levels=levels)
-    notes = (*assessment.notes, *_not_found(document.plan.parts))
+    notes = (*assessment.notes, *_not_found(document.plan))
     assessment = replace(assessment, notes=notes)
     code = _code(assessment)
     if as_json:
@@ -99,24 +99,18 @@ def _judge(
         raise typer.Exit(code)
 
 
-_FUNCTIONS = ("call", "map", "filter", "flat_map", "key", "payload", "model", "cost")
-"""The keys under which a part may name a function or a class of the user's."""
+def _not_found(plan: Plan) -> Iterator[str]:
+    """What `run` would end at: functions in modules that are nowhere where it looks. Imports nothing."""
+    from surepipe.pipelines.users_code import functions_in, look_first_in
 
-
-def _not_found(parts: Iterable[Node]) -> Iterator[str]:
-    """What `run` would end at: functions in modules that are neither here nor installed. Imports nothing."""
-    here = [str(Path.cwd()), *sys.path]
-    for part in parts:
-        for owner in (part, getattr(part, "route", None)):
-            for name in _FUNCTIONS:
-                word = getattr(owner, name, None)
-                if not isinstance(word, str) or ":" not in word:
-                    continue
-                if not _is_there(module := word.partition(":")[0], here):
-                    yield (
-                        f"{part.word} {part.name}: {name} is {word}, and there is no module {module} in "
-                        f"{Path.cwd()} or among what is installed: run would end at it"
-                    )
+    places = look_first_in(plan.folder)
+    own = dict.fromkeys(place for place in (plan.folder, Path.cwd()) if place is not None)
+    for part, key, path in functions_in(plan.parts):
+        if not _is_there(module := path.partition(":")[0], places):
+            yield (
+                f"{part.word} {part.name}: {key} is {path}, and there is no module {module} in "
+                f"{' or '.join(map(str, own))}, or among what is installed: run would end at it"
+            )
 
 
 def _is_there(module: str, places: Sequence[str] | None) -> bool:

@@ -198,7 +198,7 @@ def run(
         )
     names = tuple(found.addresses) if name is None else (name,)
     joining = {name: listen} if name is not None and listen is not None else {}
-    process = accept if found.process is None else function_at(found.process)
+    process = accept if found.process is None else function_at(found.process, file.parent.resolve())
     stopping = Stopping(END_S)
     with (
         stopping.heard(lambda: complain("stopped at once")),

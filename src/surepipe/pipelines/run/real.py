@@ -69,7 +69,7 @@ from surepipe.pipelines.sources.http import Certificate, HttpLimits, Posts
 from surepipe.pipelines.sources.live import Called, Lines
 from surepipe.pipelines.sources.streams import RedisEntries, StreamRows
 from surepipe.pipelines.stages import About, Clock, Context, StageCall, TimeLimit
-from surepipe.pipelines.users_code import imported
+from surepipe.pipelines.users_code import imported, look_first_in
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.redis.link import RedisLimits
 from surepipe.storage.redis.store import RedisStore
@@ -95,7 +95,7 @@ class RealClock:
 
 
 class RealEnvironment:
-    """What a process gives to an engine. Functions are looked for in the current folder too."""
+    """What a process gives to an engine. Functions are found beside the plan's file first."""
 
     def __init__(
         self,
@@ -294,7 +294,7 @@ class RealEnvironment:
 
     def function(self, path: str) -> Callable[..., object]:
         """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
-        return function_at(path)
+        return function_at(path, self._plan.folder)
 
     def call(self, name: str, function: StageCall, message: object) -> object:
         """Enter the user's code, within its time limit. Raises what it raises, and TimeLimit."""
@@ -401,11 +401,10 @@ def _help(jobs: SimpleQueue[_Job | None]) -> None:
         del job  # a message must not live until the next one comes
 
 
-def function_at(path: str) -> Callable[..., object]:
-    """Import what 'module:name' names. Raises ConfigurationError that says what is wrong."""
-    if "" not in sys.path and str(Path.cwd()) not in sys.path:
-        sys.path.insert(0, str(Path.cwd()))
-    return imported(path)
+def function_at(path: str, folder: Path | None) -> Callable[..., object]:
+    """Import what 'module:name' names in a file of this folder. Raises ConfigurationError that says why not."""
+    look_first_in(folder)
+    return imported(path, folder)
 
 
 def _late(name: str, limit_s: float) -> TimeLimit:

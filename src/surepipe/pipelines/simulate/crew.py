@@ -48,9 +48,7 @@ class Recipe:
 
     def simulation(self) -> Simulation:
         """Make it. Raises what reading the file and its stages raises."""
-        return simulation_of_plan(
-            load(self.file), folder=self.file.parent, messages=self.messages, faults=self.faults
-        )
+        return simulation_of_plan(load(self.file), messages=self.messages, faults=self.faults)
 
 
 def cores() -> int:

@@ -6,8 +6,6 @@ fixture of the same name and ``surepipe simulate`` are made of this.
 
 from __future__ import annotations
 
-import os
-import sys
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
@@ -73,7 +71,12 @@ from surepipe.pipelines.simulate.reference import (
 from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, Told, require_pipes
-from surepipe.pipelines.users_code import place_of_function
+from surepipe.pipelines.users_code import (
+    functions_in,
+    look_first_in,
+    place_of_function,
+    require_own,
+)
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script
@@ -230,12 +233,11 @@ def subject_of_plan(
     *,
     messages: int | Mapping[str, Sequence[object]] | None = None,
     check: Callable[..., object] | None = None,
-    folder: Path = Path(),
 ) -> PlanSubject:
     """A plan as a subject. Raises ConfigurationError for what can't be simulated."""
     require_pipes(plan)
     wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
-    given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted, folder)
+    given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted)
     replaced = dict(plan.simulate.replace)
     own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)
 
@@ -249,7 +251,7 @@ def subject_of_plan(
     doubles = _modules(finder.find(path) for path in paths if path in replaced)
     stages = _modules(finder.find(path) for path in paths if path not in replaced)
     with importing():
-        project = project_modules(stages, folder, without=doubles)
+        project = project_modules(stages, plan.folder or Path(), without=doubles)
     return PlanSubject(
         plan,
         given,
@@ -904,7 +906,6 @@ def simulation_of(
         require_expected(plan)
         return simulation_of_plan(
             plan,
-            folder=Path() if isinstance(what, Plan) else Path(what).parent,
             messages=cast("int | Mapping[str, Sequence[object]] | None", messages),
             check=check,
             faults=faults,
@@ -936,7 +937,6 @@ def require_expected(plan: Plan) -> None:
 def simulation_of_plan(
     plan: Plan,
     *,
-    folder: Path = Path(),
     messages: int | Mapping[str, Sequence[object]] | None = None,
     check: Callable[..., object] | None = None,
     faults: str = "claim",
@@ -944,14 +944,16 @@ def simulation_of_plan(
     replay_with: str = "",
 ) -> Simulation:
     """A plan with its stages, whether or not it does what it expects. Raises ConfigurationError."""
-    _importable(folder)
-    subject = subject_of_plan(plan, messages=messages, check=check, folder=folder)
+    look_first_in(plan.folder)
+    _require_own(plan)
+    subject = subject_of_plan(plan, messages=messages, check=check)
     has_check = check is not None or plan.simulate.check is not None
     return Simulation(subject, subject.most, faults, has_check, reports, replay_with)
 
 
-def _importable(folder: Path) -> None:
-    """The stages of a file are found beside it, and where the command runs."""
-    for place in (str(folder.resolve()), os.getcwd()):
-        if place not in sys.path:
-            sys.path.insert(0, place)
+def _require_own(plan: Plan) -> None:
+    """Raises ConfigurationError where this process has loaded other modules under the names of the plan's own."""
+    named = [path for _, _, path in functions_in(plan.parts)]
+    check = [plan.simulate.check] if plan.simulate.check else []
+    for path in (*named, *check, *plan.simulate.replace, *plan.simulate.replace.values()):
+        require_own(path, plan.folder)

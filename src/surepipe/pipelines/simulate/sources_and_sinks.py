@@ -42,6 +42,7 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.sandbox import imported_virtually
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
 from surepipe.pipelines.stages import About
+from surepipe.pipelines.users_code import look_first_in
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.options import Options
@@ -244,9 +245,11 @@ def _has_repeats(record: Record, entries: list[tuple[str, object]]) -> bool:
 # What sources give under simulation: samples, the first rows of a file, values of a model, or m0, m1, ...
 
 
-def messages_of(plan: Plan, count: int, folder: Path) -> dict[str, Sequence[object]]:
+def messages_of(plan: Plan, count: int) -> dict[str, Sequence[object]]:
     """Of each source of a plan. Raises ConfigurationError when a file can't be read, and when it is not there or
     empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing."""
+    look_first_in(plan.folder)
+    folder = plan.folder or Path()
     return {source.name: _of_source(plan, source, count, folder) for source in plan.sources}
 
 

@@ -234,9 +234,10 @@ class SparkRun:
         if refused:
             raise ConfigurationError("\n".join(f"engine spark: {text}" for text in refused))
         self.plan = plan
-        self.layout: SparkLayout = lay_out(plan)
+        self.layout: SparkLayout = lay_out(replace(plan, folder=None))
+        """For tasks, which find what is shipped, wherever the plan's file was."""
         self._given = spark
-        self._environment = environment or RealEnvironment(self.layout.plan)
+        self._environment = environment or RealEnvironment(plan)
         own = plan.engine.checkpoint
         self._checkpoint = str(
             checkpoint or (own.reveal() if own is not None else HOME / plan.name / "checkpoint")

@@ -19,7 +19,13 @@ from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, untolerated
-from surepipe.pipelines.simulate.campaign import EFFECT_ON, CannotSimulate, PlanResult
+from surepipe.pipelines.simulate.campaign import (
+    CANARY,
+    EFFECT_ON,
+    CannotSimulate,
+    PlanResult,
+    missing_in,
+)
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
@@ -39,8 +45,6 @@ from surepipe.simulation.report.words import in_words
 
 FIRST_LINE_RUNS = 20
 HELD, NOT_JUDGED, NOT_EXERCISED = "held", "not judged", "not exercised"
-CANARY = "canary"
-"""What is missing where the judge does not see a planted error."""
 
 
 @dataclass(frozen=True)
@@ -79,6 +83,12 @@ class Findings:
     script: Path | None = None
     broken: list[Broken] = field(default_factory=list[Broken])
     missing: tuple[str, ...] = ()
+    unexercised: tuple[str, ...] = ()
+    """the same in words, and faults that were asked for and never struck, each with its reason"""
+    has_asked: bool = False
+    """faults were asked for by name"""
+    asked: tuple[str, ...] = ()
+    """those of them that struck"""
     unreached: Told = field(default_factory=dict[str, str])
     unjudged: Told = field(default_factory=dict[str, str])
     untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
@@ -101,8 +111,8 @@ class Findings:
         for broken in self.broken:
             yield line((f"not tolerated: {broken.fault}", "head"))
             yield from (line(in_words(text), indent=2) for text in broken.lines)
-        if self.missing:
-            yield line(("not exercised: ", "warn"), in_words(", ".join(self.missing)))
+        for text in self.unexercised:
+            yield line(("not exercised: ", "warn"), text)
         if self.left_out:
             named = ", ".join(f"{name} {count}" for name, count in self.left_out.items())
             yield line(f"messages left out by stages, without faults: {named}")
@@ -117,8 +127,8 @@ class Findings:
         if self.failure:
             return line(f"{verdict.name}: {verdict.promise}; see above")
         word = self.word_for(verdict)
-        style = "warn" if self.missing or word != HELD else "good"
-        but = " but for what was not exercised, see below" if self.missing else ""
+        style = "warn" if self.unexercised or word != HELD else "good"
+        but = " but for what was not exercised, see below" if self.unexercised else ""
         if word != HELD:
             but = ", see below"
         told = f"in {self.runs} schedules{but}  {verdict.name}: {self._tried(verdict)}"
@@ -131,6 +141,8 @@ class Findings:
         ways = [way.parts for way in self.assessment.ways if {*verdict.parts} <= {*way.parts}]
         if CANARY in self.missing:
             return NOT_JUDGED
+        if self.has_asked and not self.asked:
+            return NOT_EXERCISED
         if ways and all({*way}.intersection(self.unreached.values()) for way in ways):
             return NOT_EXERCISED
         return NOT_JUDGED if {*verdict.parts}.intersection(self.unjudged.values()) else HELD
@@ -139,7 +151,13 @@ class Findings:
         """What of a promise these schedules speak of."""
         tried = verdict.tolerates.difference(*self.untried.values())
         told = verdict.promised(tried)
-        return told if tried else f"{told}; no fault was tried"
+        if tried:
+            return told
+        return (
+            f"{told}; under {', '.join(self.asked)}"
+            if self.asked
+            else f"{told}; no fault was tried"
+        )
 
     def as_document(self) -> dict[str, object]:
         return {
@@ -152,6 +170,7 @@ class Findings:
             "script": str(self.script) if self.script else None,
             "verdicts": self._words(),
             "missing": list(self.missing),
+            "unexercised": list(self.unexercised),
             "unreached": list(self.unreached),
             "unjudged": list(self.unjudged),
             "untried": {why: in_order(faults) for why, faults in self.untried.items()},
@@ -231,7 +250,7 @@ def _campaigns(request: SimulateRequest, simulation: Simulation, found: Findings
     jobs = min(request.jobs, -(-len(request.seeds) // PIECE))
     with crew(recipe, jobs) as workers:
         _campaign(request, simulation, workers, found)
-    if found.code is Exit.HELD and (found.missing or found.unreached or found.unjudged):
+    if found.code is Exit.HELD and (found.unexercised or found.unreached or found.unjudged):
         found.code = Exit.NOT_EXERCISED
 
 
@@ -256,7 +275,10 @@ def _campaign(
                 return
             if _is_late(request, started):
                 break
-        found.missing = _missing(results)
+        found.missing = missing_in(results)
+        struck = {kind for one in results for kind in one.faults}
+        found.has_asked, found.asked = bool(simulation.asked), tuple(simulation.struck_of(struck))
+        found.unexercised = tuple(simulation.unexercised(*results))
         simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
         simulation.not_compared = in_any(one.not_compared for one in results)
         simulation.by_order = frozenset(who for one in results for who in one.by_order)
@@ -264,10 +286,9 @@ def _campaign(
             simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
         simulation.written = next((one.written for one in results if one.written), "")
         found.unreached = _together(one.unreached for one in results)
-        struck = {kind for one in results for kind in one.faults}
         found.untried = dict(simulation.untried(_promised(found), struck))
         found.left_out = dict(results[0].left_out) if results else {}
-        found.notes += simulation.notes(found.dead, found.runs)
+        found.notes += simulation.notes(found.dead, found.runs, struck)
         retold = _together(one.retold for one in results)
         shared = dict.fromkeys(simulation.shared(*results), "")
         found.unjudged = {**retold, **shared, **dict(simulation.unjudged())}
@@ -319,13 +340,6 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
             return
         found.failure, found.page, found.script = str(failure), failure.page, failure.script
         found.code = Exit.VIOLATED
-
-
-def _missing(results: Sequence[PlanResult]) -> tuple[str, ...]:
-    """What no part of the campaign saw."""
-    seen = {mark for result in results for mark in result.marks}
-    wanted = {mark for result in results for mark in result.missing}
-    return tuple(sorted(wanted - seen))
 
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:

@@ -35,6 +35,11 @@ class OptionRange:
     high: int
     in_timeouts: bool = False
 
+    @property
+    def most(self) -> int:
+        """The highest value of a rate or a count."""
+        return self.high // 10
+
     def draw(self, source: Draws, timer_us: int) -> int:
         """A value; small ones are as likely as large ones."""
         unit = timer_us if self.in_timeouts else 1

@@ -450,7 +450,10 @@ sinks:
 @pytest.mark.parametrize("faults", ["none", "clock-step,poison"])
 def test_what_the_engine_does_with_right_functions_is_right(parts: str, faults: str) -> None:
     """X-21, X-24: memory, chance, clocks, batches, dead letters, several pipes: none is taken for a loss."""
-    assert simulation(parts, faults=faults).run(range(2)).runs == 2
+    asked = (
+        faults if "stages:" in parts else faults.removesuffix(",poison")
+    )  # else nothing may fail
+    assert simulation(parts, faults=asked).run(range(2)).runs == 2
 
 
 def test_a_total_in_the_object_of_a_stage_is_not_judged_where_order_is_not_promised() -> None:
@@ -521,7 +524,9 @@ def test_the_call_that_gives_nothing_decides_and_none_that_gives_another_name() 
 )
 def test_what_can_not_be_compared_is_not_said_to_hold(kind: str, name: str, why: str) -> None:
     """X-4: a message that chance leaves out can't be told from a lost one. A check is the user's own word."""
-    with pytest.raises(NotExercised, match=f"nothing broke in 2 runs, but out, because .*{why}"):
+    with pytest.raises(
+        NotExercised, match=f"(?s)nothing broke in 2 runs.*\nnot judged: out, because .*{why}"
+    ):
         simulation(_stage(kind, name)).run(range(2))
     checked = SAMPLE.replace("{messages", '{check: "CALL anything", messages')
     found = simulation(_stage(kind, name), sample=checked).run(range(2))

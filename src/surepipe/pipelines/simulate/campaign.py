@@ -7,7 +7,7 @@ import logging
 import signal
 import threading
 from collections import Counter
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,6 +24,7 @@ from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandb
 from surepipe.pipelines.simulate.subject import PlanSubject, Told
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
+from surepipe.pipelines.users_code import functions_in
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
@@ -38,6 +39,7 @@ from surepipe.simulation.faults import (
     FaultKind,
     Mode,
     can_occur,
+    chosen,
     draw_options,
     kinds_at,
 )
@@ -157,7 +159,24 @@ def draw_for(
     drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
     if mode != Mode.NONE and not kinds:  # by chance of its own: all else of a seed stays as it is
         drawn = replace(drawn, unreadable=draws(seed, "unreadable").pick((0, 0, 1, 3)))
-    return within_reach(subject, drawn)
+    return within_reach(subject, _with_one_often(drawn))
+
+
+ENTERED = ("call", "map", "filter", "flat_map")
+"""Functions under these keys are called for each message; others are only asked about it."""
+RARE = tuple(BY_ID[id_] for id_ in ("F1", "F4", "F20", "F21", "F25", "F27"))
+"""Kinds that strike a frame or a call now and then: a pipeline of few messages has few of these."""
+
+
+def _with_one_often(options: Options) -> Options:
+    """One of the rare kinds that are drawn is drawn as often as the catalogue allows: else most schedules that may
+    have it never do, and a campaign of the usual size ends without it."""
+    drawn = [kind for kind in RARE if kind.is_on(options)]
+    if not drawn:
+        return options
+    kind = draws(options.seed, "often").pick(drawn)
+    most = next(each.most for each in kind.ranges if each.option == kind.switch)
+    return replace(options, **{kind.switch: most})  # type: ignore[arg-type]
 
 
 def within_reach(subject: PlanSubject, options: Options) -> Options:
@@ -170,6 +189,8 @@ def within_reach(subject: PlanSubject, options: Options) -> Options:
         without["too_large"] = 0
     if not can_be_flooded(subject.plan):
         without["flood"] = 0
+    if not _enters_functions(subject):
+        without |= dict.fromkeys(("fail_ppm", "slow_ppm"), 0)
     if _is_streamed(subject):
         without |= NETWORK_ONLY
     without |= dict.fromkeys(_of_one_end(subject, options), 0)
@@ -330,8 +351,16 @@ def run_seeds(
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):
-        found.missing += ("canary",)
+        found.missing += (CANARY,)
     return found
+
+
+def missing_in(results: Iterable[PlanResult]) -> tuple[str, ...]:
+    """What no part of the campaign saw."""
+    results = list(results)
+    seen = {mark for result in results for mark in result.marks}
+    wanted = {mark for result in results for mark in result.missing}
+    return tuple(sorted(wanted - seen))
 
 
 def _take(
@@ -360,8 +389,14 @@ def _take(
         found.failures.setdefault(violation.property, PlanFailure(seed, violation, result.script))
 
 
+ROLLBACKS = ("F14", "F17")
+"""Here these are one: a store of a pipeline goes back with all that it has, its index too."""
+
+
 def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
     """The kinds of the catalogue that a decision is, in a run of this plan."""
+    if decision.verb == "rollback":
+        return ROLLBACKS
     node = decision.authority.removeprefix("faults/")
     places = [subject.plan.places[pipe.name] for pipe in subject.plan.pipes]
     return kinds_at(
@@ -371,13 +406,26 @@ def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
     )
 
 
+NO_CHANCE = "none of these schedules had it"
+CANARY = "canary"
+"""What is missing where the judge does not see a planted error."""
 _LACKS = {
     "journal": "no pipe has a journal",
     "state": "no pipe has a state in a store",
     "stream": "no pipe goes through a stream of a store",
     "restarted stream": "no pipe goes through a stream of a store",
     "any": "no pipe uses a store",
-    ASKED: "only --faults with its name tries it",
+    ASKED: "only machines without a pipeline are tried with it (surepipe.simulation)",
+}
+_BEYOND = {
+    "fail_ppm": "no stage or sink calls a function, and only these fail",
+    "slow_ppm": "no stage or sink calls a function, and only these are slow",
+    "flood": "no pipe that strangers may use has a bound that they could fill",
+    "too_large": "a stage or a function looks into messages, so strangers offer none of any size",
+    "sender_crashes": "each sender shares its process with a receiver: process-crash ends both",
+    "receiver_crashes": "each receiver shares its process with a sender: process-crash ends both",
+    "sender_zombies": "each sender shares its process with a receiver: process-replaced strikes both",
+    "receiver_zombies": "each receiver shares its process with a sender: process-replaced strikes both",
 }
 
 
@@ -396,13 +444,47 @@ def untried(
 
 def _why_untried(subject: PlanSubject, fault: Fault, asked: Sequence[FaultKind] | None) -> str:
     kinds = [kind for kind in CATALOGUE if fault.value in kind.names and kind.ranges]
-    if asked is not None and not any(kind in asked for kind in kinds):
+    if asked is not None:
+        kinds = [kind for kind in kinds if kind in asked]
+    if not kinds:
         return "--faults leaves it out"
-    if all(kind.switch in NETWORK_ONLY for kind in kinds) and _is_streamed(subject):
+    return _why_not(subject, kinds) or f"{NO_CHANCE}; more --seeds may"
+
+
+def unstruck(
+    subject: PlanSubject, words: Iterable[str], struck: Collection[str]
+) -> Iterator[tuple[str, str]]:
+    """The words that were asked for of which nothing struck, and why. ``struck``: the kinds that did."""
+    for word in words:
+        kinds = chosen([word])
+        if not any(kind.id in struck for kind in kinds):
+            yield word, _why_not(subject, kinds) or NO_CHANCE
+
+
+def _why_not(subject: PlanSubject, kinds: Sequence[FaultKind]) -> str:
+    """Why none of these kinds can strike this plan; empty where one of them can."""
+    drawn = [kind for kind in kinds if kind.ranges]
+    if not drawn:
+        others = [one.kind for one in CATALOGUE if one.ranges and one.switch == kinds[0].switch]
+        return f"it is a part of {others[0]}: ask for that" if others else "nothing here makes it"
+    if all(kind.switch in NETWORK_ONLY for kind in drawn) and _is_streamed(subject):
         return "all pipes go through streams of stores, so no frame is under way"
-    if not any(can_occur(kind, subject.promise) for kind in kinds):
-        return next((_LACKS[kind.needs] for kind in kinds if kind.needs), "nothing here makes it")
-    return "none of these schedules had it; more --seeds may"
+    possible = [kind for kind in drawn if can_occur(kind, subject.promise)]
+    if not possible:
+        return next((_LACKS[kind.needs] for kind in drawn if kind.needs), "nothing here makes it")
+    switches = {kind.switch for kind in possible}
+    on = replace(Options(), **dict.fromkeys(switches, 1))  # type: ignore[arg-type]
+    within = within_reach(subject, on)
+    if any(getattr(within, switch) for switch in switches):
+        return ""
+    return next(
+        (_BEYOND[switch] for switch in switches if switch in _BEYOND), "it can't happen here"
+    )
+
+
+def _enters_functions(subject: PlanSubject) -> bool:
+    parts = (*subject.plan.stages, *subject.plan.sinks)
+    return any(key in ENTERED for _, key, _ in functions_in(parts))
 
 
 def _is_streamed(subject: PlanSubject) -> bool:

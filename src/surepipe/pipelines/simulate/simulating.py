@@ -7,7 +7,7 @@ fixture of the same name and ``surepipe simulate`` are made of this.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
@@ -32,13 +32,17 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
 from surepipe.pipelines.simulate.blame import Project, changed_at, kept_in, pointed, unjudged_by
 from surepipe.pipelines.simulate.campaign import (
+    CANARY,
+    NO_CHANCE,
     PlanFailure,
     PlanResult,
+    missing_in,
     quiet,
     repeat,
     run_one,
     run_seeds,
     shrunk,
+    unstruck,
     untried,
     used_in,
     within_reach,
@@ -80,10 +84,11 @@ from surepipe.pipelines.users_code import (
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script
-from surepipe.simulation.faults import FaultKind, chosen
+from surepipe.simulation.exercised import DRAINED, STRUCK, registered
+from surepipe.simulation.faults import ALWAYS, FaultKind, chosen
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import brief_apart, differ, fault_words
+from surepipe.simulation.report.words import brief_apart, differ, fault_words, in_words
 from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.timeline import digest_of
 
@@ -375,17 +380,17 @@ class Simulation:
         if first is not None:
             raise self.failed(first)
         self._repeated(found, numbers[:TWICE])
-        if found.missing and len(numbers) >= EXERCISED_FROM:
-            raise NotExercised(
-                f"{self.subject.name}: what happened in {found.runs} runs held, but these never happened: "
-                f"{', '.join(found.missing)}. Give it more seeds or more messages."
-            )
-        unjudged = (*found.unreached, *found.retold, *self.shared(found), *dict(self.unjudged()))
-        if unjudged:
-            told = "\n".join(unjudged)
-            raise NotExercised(
-                f"{self.subject.name}: nothing broke in {found.runs} runs, but {told}"
-            )
+        is_long = len(numbers) >= EXERCISED_FROM
+        unexercised = (*self.unexercised(found, by_chance=is_long), *found.unreached)
+        unjudged = (*found.retold, *self.shared(found), *dict(self.unjudged()))
+        if unexercised or unjudged:
+            lines = [
+                f"{self.subject.name}: nothing broke in {found.runs} runs, but not all of it is known to hold",
+                *(f"not exercised: {text}" for text in unexercised),
+                *(f"not judged: {text}" for text in unjudged),
+                *(f"note: {text}" for text in self.notes(found.dead, found.runs, found.faults)),
+            ]
+            raise NotExercised("\n".join(lines))
         return Simulated(
             found.runs,
             found.events,
@@ -396,7 +401,7 @@ class Simulation:
             found.faults,
             found.left_out,
             memory=self.memory,
-            notes=tuple(self.notes(found.dead, found.runs)),
+            notes=tuple(self.notes(found.dead, found.runs, found.faults)),
         )
 
     def once(self, schedule: Options) -> Simulated:
@@ -436,15 +441,44 @@ class Simulation:
         return found
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
-        if self.faults in ("claim", "break", "none"):
-            return self.faults, ()
-        return "claim", chosen([word.strip() for word in self.faults.split(",")])
+        return ("claim", chosen(self.asked)) if self.asked else (self.faults, ())
 
     def untried(self, promised: Faults, struck: Iterable[str]) -> Iterator[tuple[str, Faults]]:
         """Why faults did not strike that are said to be survived, and which; ``struck`` are the kinds that did."""
         mode, kinds = self._mode()
         asked = kinds if kinds or mode == "none" else None
         return untried(self.subject, promised, struck, asked)
+
+    @property
+    def asked(self) -> tuple[str, ...]:
+        """The faults that were asked for by name, as they were written."""
+        words = () if self.faults in ("claim", "break", "none") else self.faults.split(",")
+        return tuple(word.strip() for word in words)
+
+    def struck_of(self, struck: Collection[str]) -> Iterator[str]:
+        """Those of the faults that were asked for by name of which something struck."""
+        nothing = dict(unstruck(self.subject, self.asked, struck))
+        yield from (word for word in self.asked if word not in nothing)
+
+    def unexercised(self, *found: PlanResult, by_chance: bool = True) -> Iterator[str]:
+        """What the runs of a campaign had to show and did not, each with its reason and what to do. ``by_chance``:
+        also what some seeds show and others do not, unless nothing at all struck that was asked for."""
+        runs, struck = (
+            sum(one.runs for one in found),
+            {kind for one in found for kind in one.faults},
+        )
+        nothing = dict(unstruck(self.subject, self.asked, struck))
+        by_chance = by_chance or 0 < len(self.asked) == len(nothing)
+        for word, why in nothing.items():
+            if by_chance or why != NO_CHANCE:
+                yield f"{word}, which was asked for, as {why}{_more(runs) if why == NO_CHANCE else ''}"
+        told = {STRUCK[kind.id] for word in nothing for kind in chosen([word])}
+        for mark in missing_in(found) if by_chance else ():
+            if mark == CANARY:
+                yield "anything, as the judge did not see an error that was planted: a fault of surepipe"
+            elif mark not in told:
+                what = registered()[mark] if mark in DRAINED.values() else in_words(mark)
+                yield f"{what}, as {NO_CHANCE}{_more(runs)}"
 
     def _repeated(self, found: PlanResult, seeds: Sequence[int]) -> PlanFailure | None:
         """The first failure, if these seeds go the same way again. Raises NotDeterministic, or NotExercised where
@@ -672,9 +706,12 @@ class Simulation:
                     f"{in_transaction(self.subject.plan)}."
                 )
 
-    def notes(self, dead: int = 0, runs: int = 0) -> Iterator[str]:
+    def notes(
+        self, dead: int = 0, runs: int = 0, struck: Collection[str] = frozenset()
+    ) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters
-        there were in so many runs."""
+        there were in so many runs; ``struck``: the kinds of faults that struck."""
+        yield from self._unpromised(struck)
         if 2 * dead > runs * self.messages:  # faults make a few of them
             yield (
                 "most messages became dead letters, so little was tried of what stands behind the stages: "
@@ -697,6 +734,17 @@ class Simulation:
                 yield (
                     f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
                     f"{check}"
+                )
+
+    def _unpromised(self, struck: Collection[str]) -> Iterator[str]:
+        """Faults that were asked for, and struck, and are not said to be survived."""
+        claims = [self.subject.promise.tolerates(atom.value) or () for atom in Atom]
+        covered = {ALWAYS}.union(*claims)
+        for word in self.struck_of(struck):
+            if not any(covered.issuperset(kind.names) for kind in chosen([word])):
+                yield (
+                    f"nothing promises to survive {word}, so what it explains (a loss, a repeat) was no finding: "
+                    "what held is all the rest"
                 )
 
     def unjudged(self) -> Iterator[tuple[str, str]]:
@@ -881,6 +929,10 @@ def _within(name: str) -> Iterator[str]:
     """The name, and those of the class or function that it is kept in: shop.price.seen is kept in shop.price."""
     parts = name.split(".")
     yield from (".".join(parts[:count]) for count in range(1, len(parts) + 1))
+
+
+def _more(runs: int) -> str:
+    return f"; try more of them (--seeds {max(100, 2 * runs)})"
 
 
 def _with_place(name: str) -> str:

@@ -1,0 +1,177 @@
+"""Faults that are asked for by name: they strike, or it is said that they did not, and why."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+
+from surepipe.cli.output import Exit
+from surepipe.core.claims import FAULTS_OF
+from surepipe.pipelines import Plan, loads
+from surepipe.pipelines.simulate.simulating import NotExercised, simulation_of, simulation_of_plan
+from surepipe.simulation.faults import CATALOGUE, chosen
+from tests.pipelines.simulate.kit import command, shop, simulated
+
+WORDS = tuple(dict.fromkeys([*FAULTS_OF, *(kind.kind for kind in CATALOGUE)]))
+PLAIN = "def price(order):\n    return {**order, 'cents': 5}\n"
+
+LOCAL = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: stdin}}
+pipes: {intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}}
+stages: {keep: {from: intake, filter: "tests.pipelines.simulate.kit:same"}}
+sinks: {out: {from: keep, kind: jsonl, path: out.jsonl}}
+"""
+THROUGH_SQLITE = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: stdin, node: web}}
+pipes: {intake: {from: lines, route: {kind: sqlite, store: main}, journal: main, boundary: committed, node: shop}}
+stages: {keep: {from: intake, filter: "tests.pipelines.simulate.kit:same"}}
+sinks: {out: {from: keep, kind: jsonl, path: out.jsonl}}
+"""
+THROUGH_REDIS = THROUGH_SQLITE.replace(
+    "sqlite, path: shop.db", "redis, url: 'redis://localhost'"
+).replace("{kind: sqlite, store", "{kind: redis, store")
+OVER_TCP = """\
+version: 1
+name: shop
+stores: {a: {kind: sqlite, path: a.db}, b: {kind: sqlite, path: b.db}}
+sources: {lines: {kind: stdin, node: web}}
+pipes:
+  intake:
+    from: lines
+    layers: [reliable]
+    route: {kind: tcp, address: "127.0.0.1:9999", listens: receiver}
+    journal: a
+    state: b
+    boundary: committed
+    node: shop
+stages: {keep: {from: intake, filter: "tests.pipelines.simulate.kit:same"}}
+sinks: {out: {from: keep, kind: jsonl, path: out.jsonl}}
+"""
+RESENT = """\
+version: 1
+name: shop
+sources: {lines: {kind: stdin}}
+pipes: {intake: {from: lines, layers: [resend]}}
+stages: {keep: {from: intake, filter: "tests.pipelines.simulate.kit:same"}}
+sinks: {out: {from: keep, kind: jsonl, path: out.jsonl}}
+"""
+WITHOUT_STAGES = "".join(
+    line.replace("from: keep", "from: intake")
+    for line in LOCAL.splitlines(keepends=True)
+    if not line.startswith("stages:")
+)
+PLANS = {
+    "without stages": WITHOUT_STAGES,
+    "local": LOCAL,
+    "through sqlite": THROUGH_SQLITE,
+    "through redis": THROUGH_REDIS,
+    "over tcp": OVER_TCP,
+    "resent": RESENT,
+}
+MOST, FEW = 60, 4
+
+
+def first_that_struck(plan: Plan, word: str, seeds: Sequence[int]) -> int | None:
+    """The first of these seeds in which something of this word struck."""
+    simulation = simulation_of_plan(plan, messages=8, faults=word)
+    ids = {kind.id for kind in chosen([word])}
+    return next((seed for seed in seeds if ids & simulation.campaign([seed]).faults.keys()), None)
+
+
+@pytest.mark.parametrize("which", PLANS)
+def test_each_fault_that_is_asked_for_strikes_or_has_a_reason_not_to(which: str) -> None:
+    """Every word, coarse and fine, on every kind of route: what is said to be beyond the plan never strikes, and
+    what is not does so soon (X-4)."""
+    plan = loads(PLANS[which])
+    for word in WORDS:
+        told = " ".join(simulation_of_plan(plan, faults=word).unexercised())
+        if "none of these schedules had it" in told:
+            assert first_that_struck(plan, word, range(MOST)) is not None, (word, told)
+        else:
+            assert told.startswith(f"{word}, which was asked for, as "), (word, told)
+            assert first_that_struck(plan, word, range(FEW)) is None, (word, told)
+
+
+def test_a_fault_that_can_not_strike_is_never_said_to_have_been_survived(tmp_path: Path) -> None:
+    """Not exercised (3), with the reason; a fault beside it that struck is told as before."""
+    done = simulated(tmp_path, PLAIN, "--faults", "corruption-at-rest")
+    assert done.returncode == Exit.NOT_EXERCISED
+    assert "held" not in done.stdout
+    reason = "corruption-at-rest, which was asked for, as no pipe goes through a stream of a store"
+    assert f"not exercised: {reason}\n" in done.stdout
+    beside = command(
+        tmp_path / "shop.yaml", "--seeds", "20", "--faults", "receiver-crash,process-crash,trim"
+    )
+    assert beside.returncode == Exit.NOT_EXERCISED
+    assert "held in 20 schedules but for what was not exercised, see below" in beside.stdout
+
+
+def test_a_fault_that_nothing_promises_to_survive_is_told_as_that(tmp_path: Path) -> None:
+    """It struck, and it is said what that means for the verdict."""
+    done = simulated(tmp_path, PLAIN, "--seeds", "20", "--faults", "store-rollback")
+    assert done.returncode == Exit.HELD, done.stdout + done.stderr
+    assert "exactly-once, absolute order; under store-rollback\n" in done.stdout
+    assert "note: nothing promises to survive store-rollback, so what it explains" in done.stdout
+
+
+def test_a_few_runs_under_pytest_may_do_without_what_comes_by_chance() -> None:
+    """One seed is run again with ``--surepipe-seed``, and need not have all that was asked for; but some of it."""
+    plan = loads(LOCAL)
+    one = first_that_struck(plan, "store-crash", range(MOST))
+    assert one is not None
+    assert simulation_of(plan, messages=8, faults="store-crash").run([one]).runs == 1
+    crashes = simulation_of(plan, messages=8, faults="store-crash,poison").campaign([one]).faults
+    assert simulation_of(plan, messages=8, faults="store-crash,poison").run([one]).faults == crashes
+    calm = next(seed for seed in range(MOST) if first_that_struck(plan, "poison", [seed]) is None)
+    with pytest.raises(
+        NotExercised, match="poison, which was asked for, as none of these schedules"
+    ):
+        simulation_of(plan, messages=8, faults="poison").run([calm])
+
+
+def test_what_never_happened_says_how_to_see_it(tmp_path: Path) -> None:
+    """In words, with a number of seeds."""
+    done = simulated(tmp_path, PLAIN, "--seeds", "1", "--faults", "none")
+    told = [line for line in done.stdout.splitlines() if line.startswith("not exercised: ")]
+    assert told
+    assert all(
+        line.endswith("none of these schedules had it; try more of them (--seeds 100)")
+        for line in told
+    )
+
+
+def test_the_same_is_said_under_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The lines of the command are in the text of the failure."""
+    monkeypatch.chdir(tmp_path)
+    file = shop(
+        tmp_path,
+        "def price(order):\n    try:\n        return order\n    except Exception:\n        return None\n",
+    )
+    said = command(file, "--faults", "trim").stdout
+    with pytest.raises(NotExercised) as failed:
+        simulation_of(Path(os.fspath(file)), faults="trim").run(range(100))
+    lines = [
+        line
+        for line in said.splitlines()
+        if line.startswith(("not exercised: ", "not judged: ", "note: "))
+    ]
+    assert len(lines) == 2, said
+    for line in lines:
+        assert line in str(failed.value).splitlines()
+
+
+@pytest.mark.parametrize("which", PLANS)
+def test_each_fault_that_may_be_drawn_strikes_within_the_usual_number_of_seeds(which: str) -> None:
+    """However few the messages: no plan ends as not exercised with the options that nobody has changed (X-4)."""
+    simulation = simulation_of_plan(loads(PLANS[which]), messages=3)
+    found = simulation.campaign(range(100))
+    assert [*simulation.unexercised(found)] == []

@@ -289,3 +289,14 @@ def test_a_redis_that_does_not_answer_is_one_line(surepipe: Command, shop: Path)
     answer = surepipe("check", shop, "--probe")
     assert answer.code == Exit.UNUSABLE
     assert len(answer.err.splitlines()) == 1
+
+
+def test_an_expectation_per_key_is_told_as_that(surepipe: Command, shop: Path) -> None:
+    """In the text and in JSON; the one of all messages has no such word."""
+    keyed = pipe(
+        "key: n, lanes: 2, expect: {delivery: exactly-once, order: absolute, per: key, tolerates: [network]}"
+    )
+    shop.write_text(pipeline(pipes=keyed))
+    assert "exactly-once, absolute per key; tolerates network: held" in surepipe("check", shop).out
+    (told,) = surepipe("check", shop, "--json").json["pipes"][0]["expected"]
+    assert (told["order"], told["per"]) == ("absolute", "key")

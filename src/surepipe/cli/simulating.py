@@ -44,7 +44,9 @@ from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
 
 FIRST_LINE_RUNS = 20
-HELD, NOT_JUDGED, NOT_EXERCISED = "held", "not judged", "not exercised"
+HELD, NOT_JUDGED, NOT_EXERCISED, VIOLATED = "held", "not judged", "not exercised", "violated"
+EXPECTED = "P15"
+"""Not what a run does, but what the plan promises."""
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,8 @@ class Findings:
     complaint: str = ""
     explored: list[str] = field(default_factory=list[str])
     property: str = ""
+    end: str = ""
+    """of what was violated: at which end of the plan, where that is known"""
 
     def as_lines(self) -> Iterator[Line]:
         if self.failure:
@@ -184,10 +188,19 @@ class Findings:
         }
 
     def _words(self) -> dict[str, str]:
-        if self.assessment is None or self.complaint or self.failure:
+        if self.assessment is None or self.complaint:
             return {}
         verdicts = (*self.assessment.pipes, *self.assessment.ways)
-        return {verdict.name: self.word_for(verdict) for verdict in verdicts}
+        word_for = self._word_beside_a_failure if self.failure else self.word_for
+        return {verdict.name: word_for(verdict) for verdict in verdicts}
+
+    def _word_beside_a_failure(self, verdict: Verdict) -> str:
+        """A campaign ends at the first finding: of what that is not about, nothing more is known."""
+        if self.property == EXPECTED:
+            is_about = bool(verdict.unmet or verdict.refused)
+        else:
+            is_about = self.end in verdict.parts if self.end else len(verdict.parts) > 1
+        return VIOLATED if is_about else NOT_JUDGED
 
 
 def simulate_file(request: SimulateRequest) -> Findings:
@@ -210,7 +223,7 @@ def _simulate(request: SimulateRequest, found: Findings) -> None:
     try:
         require_expected(plan)
     except SimulationFailed as failure:
-        found.code, found.failure, found.property = Exit.VIOLATED, str(failure), "P15"
+        found.code, found.failure, found.property = Exit.VIOLATED, str(failure), EXPECTED
         return
     try:
         simulation = simulation_of_plan(
@@ -272,6 +285,7 @@ def _campaign(
                 request.say(f"{_first(simulation, found)}: {broke}")
             if result.first is not None:
                 _make_sure(request, simulation, result, found)
+                _note(simulation, results, found)
                 return
             if _is_late(request, started):
                 break
@@ -279,16 +293,10 @@ def _campaign(
         struck = {kind for one in results for kind in one.faults}
         found.has_asked, found.asked = bool(simulation.asked), tuple(simulation.struck_of(struck))
         found.unexercised = tuple(simulation.unexercised(*results))
-        simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
-        simulation.not_compared = in_any(one.not_compared for one in results)
-        simulation.by_order = frozenset(who for one in results for who in one.by_order)
-        for one in results:
-            simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
-        simulation.written = next((one.written for one in results if one.written), "")
+        _note(simulation, results, found)
         found.unreached = _together(one.unreached for one in results)
         found.untried = dict(simulation.untried(_promised(found), struck))
         found.left_out = dict(results[0].left_out) if results else {}
-        found.notes += simulation.notes(found.dead, found.runs, struck)
         retold = _together(one.retold for one in results)
         shared = dict.fromkeys(simulation.shared(*results), "")
         found.unjudged = {**retold, **shared, **dict(simulation.unjudged())}
@@ -300,6 +308,17 @@ def _campaign(
     found.broken = [one for one in broken if one is not None and found.code is Exit.HELD]
     if request.explores:
         _explore(simulation, found)
+
+
+def _note(simulation: Simulation, results: Sequence[PlanResult], found: Findings) -> None:
+    """What is to be said of the stages beside the verdict, whatever that is."""
+    simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
+    simulation.not_compared = in_any(one.not_compared for one in results)
+    simulation.by_order = frozenset(who for one in results for who in one.by_order)
+    for one in results:
+        simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
+    simulation.written = next((one.written for one in results if one.written), "")
+    found.notes += simulation.notes(*results)
 
 
 def _promised(found: Findings) -> Faults:
@@ -333,6 +352,8 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.dead += result.dead
     if result.first is not None:
         found.property = result.first.violation.property
+        violation = result.first.violation
+        found.end = violation.end or violation.pipe.rpartition("/")[2]
         try:
             failure = simulation.failed(result.first)
         except NotDeterministic as error:

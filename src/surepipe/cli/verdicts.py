@@ -154,10 +154,20 @@ def _expectations(verdict: Verdict) -> Iterator[Line]:
     for claim in verdict.expected:
         unmet = [finding for finding in verdict.unmet if str(claim) in finding.why]
         yield _field(
-            "expected", str(claim), ": ", ("not met", "bad") if unmet else ("held", "good")
+            "expected",
+            _expected(verdict, claim),
+            ": ",
+            ("not met", "bad") if unmet else ("held", "good"),
         )
         for finding in unmet:
             yield line(("x ", "bad"), str(finding), indent=_COLUMN + 2)
+
+
+def _expected(verdict: Verdict, claim: Claim) -> str:
+    """As it was asked for: ``exactly-once, absolute per key; tolerates network``."""
+    what, tolerates, faults = str(claim).partition("; tolerates")
+    per = " per key" if claim in verdict.expected_per_key else ""
+    return f"{what}{per}{tolerates}{faults}"
 
 
 def _field(name: str, *pieces: Piece) -> Line:
@@ -235,7 +245,13 @@ def _verdict_as_json(verdict: Verdict) -> dict[str, object]:
         "held": verdict.held,
         "per_key": None if verdict.per_key is None else _claim_as_json(verdict.per_key),
         "refused": [_finding_as_json(one) for one in verdict.refused],
-        "expected": [_claim_as_json(claim) for claim in verdict.expected],
+        "expected": [
+            {
+                **_claim_as_json(claim),
+                "per": "key" if claim in verdict.expected_per_key else "pipe",
+            }
+            for claim in verdict.expected
+        ],
         "unmet": [_finding_as_json(one) for one in verdict.unmet],
     }
     return found if explanation is None else {**found, **_explanation_as_json(explanation)}

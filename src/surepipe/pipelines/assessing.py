@@ -268,6 +268,8 @@ class Verdict:
     expected: tuple[Claim, ...] = ()
     unmet: tuple[Finding, ...] = ()
     per_key: Claim | None = None
+    expected_per_key: frozenset[Claim] = frozenset()
+    """those of ``expected`` that are about the messages of one key each"""
 
     @property
     def held(self) -> bool:
@@ -489,7 +491,9 @@ class _Asked:
                 unmet += _across_keys(derived, of_one_key, claim)
         claims = (*(claim for _, claim in expected), *required)
         per_key = None if of_one_key is None else of_one_key.headline
-        return Verdict(name, parts, explanation, (), claims, tuple(dict.fromkeys(unmet)), per_key)
+        asked_per_key = frozenset(claim for per, claim in expected if per == "key")
+        found = tuple(dict.fromkeys(unmet))
+        return Verdict(name, parts, explanation, (), claims, found, per_key, asked_per_key)
 
 
 def _within_keys(

@@ -201,11 +201,12 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
 
 @pytest.mark.long
 def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
-    """All of them become dead letters, which is no violation, and shows little (simulation X-4)."""
+    """Most of them become dead letters, which is no violation, and shows little (simulation X-4)."""
     pipeline = SHOP.replace(
         'call: "shop_stages:price"', 'call: "shop_stages:price", retries: 1, dead_letter: main/dead'
     )
-    file = shop(tmp_path, "def price(order):\n    return order['price']\n", pipeline)
+    stage = "def price(order):\n    return order['n'] if order['n'] < 1 else order['price']\n"
+    file = shop(tmp_path, stage, pipeline)
     done = command(file, "--seeds", "2", "--faults", "none", "--json")
     assert "most messages became dead letters" in json.loads(done.stdout)["notes"][0]
     good = shop(tmp_path, "def price(order):\n    return order['n']\n", pipeline)
@@ -324,3 +325,40 @@ def test_an_interrupt_ends_all_processes(tmp_path: Path) -> None:
     assert re.fullmatch(told, complaint.strip()), complaint
     with pytest.raises(ProcessLookupError):
         os.killpg(process.pid, 0)
+
+
+CHECKED = """
+last = []
+def price(order):
+    last.append(order["n"])
+    return order
+def wrong(run):
+    return not run.delivered["out"]
+"""
+
+
+def test_a_violation_has_its_verdicts_and_notes_in_json(tmp_path: Path) -> None:
+    """The way that broke is violated, and no promise is said to hold; what stages keep stands beside."""
+    said = held_of(tmp_path, CHECKED, SHOP + 'simulate: {check: "shop_stages:wrong"}\n')
+    assert (said["exit"], said["violated"]) == (Exit.VIOLATED, "user")
+    assert said["verdicts"] == {"intake": "not judged", "lines to out": "violated"}
+    assert any("shop_stages.last" in note for note in cast("list[str]", said["notes"]))
+
+
+def test_an_expectation_that_is_not_met_is_told_in_json_as_that(tmp_path: Path) -> None:
+    """P15: before anything runs."""
+    weak = SHOP.replace("journal: main, state", "state").replace(
+        "stores:", "expect: {delivery: exactly-once, tolerates: [process-crash]}\nstores:"
+    )
+    said = held_of(tmp_path, "def price(order):\n    return order\n", weak)
+    assert (said["exit"], said["violated"]) == (Exit.VIOLATED, "P15")
+    assert "violated" in cast("dict[str, str]", said["verdicts"]).values()
+
+
+def test_messages_that_are_refused_for_a_known_reason_are_not_told_of_twice(tmp_path: Path) -> None:
+    """The reason is exact; that rows may be unlike their own would only lead away from it."""
+    pipeline = SHOP.replace('price"', 'price", retries: 1, dead_letter: main/dead')
+    done = simulated(tmp_path, "def price(order):\n    return {1, 2}\n", pipeline=pipeline)
+    assert done.returncode == Exit.NOT_EXERCISED, done.stdout
+    assert "which it can't take" in done.stdout
+    assert "most messages became dead letters" not in done.stdout

@@ -388,7 +388,7 @@ class Simulation:
                 f"{self.subject.name}: nothing broke in {found.runs} runs, but not all of it is known to hold",
                 *(f"not exercised: {text}" for text in unexercised),
                 *(f"not judged: {text}" for text in unjudged),
-                *(f"note: {text}" for text in self.notes(found.dead, found.runs, found.faults)),
+                *(f"note: {text}" for text in self.notes(found)),
             ]
             raise NotExercised("\n".join(lines))
         return Simulated(
@@ -401,7 +401,7 @@ class Simulation:
             found.faults,
             found.left_out,
             memory=self.memory,
-            notes=tuple(self.notes(found.dead, found.runs, found.faults)),
+            notes=tuple(self.notes(found)),
         )
 
     def once(self, schedule: Options) -> Simulated:
@@ -706,13 +706,12 @@ class Simulation:
                     f"{in_transaction(self.subject.plan)}."
                 )
 
-    def notes(
-        self, dead: int = 0, runs: int = 0, struck: Collection[str] = frozenset()
-    ) -> Iterator[str]:
-        """What is to be said of the stages, whether or not a run has shown it. ``dead``: how many dead letters
-        there were in so many runs; ``struck``: the kinds of faults that struck."""
-        yield from self._unpromised(struck)
-        if 2 * dead > runs * self.messages:  # faults make a few of them
+    def notes(self, *found: PlanResult) -> Iterator[str]:
+        """What is to be said of the stages, whether or not a run of a campaign has shown it."""
+        yield from self._unpromised({kind for one in found for kind in one.faults})
+        dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
+        is_explained = any(one.unreached for one in found)
+        if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
                 "most messages became dead letters, so little was tried of what stands behind the stages: "
                 "give the sources rows like their own (simulate: sample:)"

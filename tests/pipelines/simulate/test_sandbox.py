@@ -183,7 +183,19 @@ def _starts_a_thread(message: object) -> object:
 
 def _uses_sql(message: object) -> object:
     transaction: Any = transaction_of("sqlite", [])
-    return message, transaction.connection
+    return message, transaction.connection.execute("SELECT 1")
+
+
+def _asks_for_rows(message: object) -> object:
+    transaction: Any = transaction_of("sqlite", [])
+    transaction.connection.row_factory = sqlite3.Row
+    return message
+
+
+def _opens_a_block_of_sql(message: object) -> object:
+    transaction: Any = transaction_of("sqlite", [])
+    with transaction.connection:
+        return message
 
 
 def _wrong(run: object) -> bool:
@@ -213,6 +225,8 @@ def _fine(run: object) -> bool:
         (_sets_an_alarm, "sends a signal"),
         (_forks_a_terminal, "starts a process"),
         (_uses_sql, "uses SQL on its transaction's connection"),
+        (_asks_for_rows, "uses SQL on its transaction's connection"),
+        (_opens_a_block_of_sql, "uses SQL on its transaction's connection"),
     ],
 )
 def test_what_can_not_be_simulated_is_refused_with_its_place(use: Handler, said: str) -> None:

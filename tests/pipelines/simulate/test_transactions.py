@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import re
+import sqlite3
 from collections.abc import Callable, Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from surepipe.cli.output import Exit
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import MisuseError
 from surepipe.pipelines.loading import load
@@ -19,6 +22,7 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation.options import Options
 from surepipe.storage import MemoryStore, RedisTransaction, SqliteStore
+from tests.pipelines.simulate.kit import command, shop, simulated
 
 STORES = {
     "memory": "{kind: memory}",
@@ -132,3 +136,74 @@ def test_a_stage_fails_in_a_simulation_where_it_fails_in_a_run(
             with pytest.raises(error):
                 use(real)
         real.requests.clear()
+
+
+PAGE = (Path(__file__).parents[3] / "docs" / "simulation.md").read_text()
+COMMITTED = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: lines.jsonl}}
+pipes:
+  intake: {from: lines, layers: [reliable], journal: main, state: main, boundary: committed}
+stages: {price: {from: intake, call: "shop_stages:price", retries: 5, dead_letter: main/dead}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def test_what_the_page_says_of_a_database_is_held(tmp_path: Path) -> None:
+    """Its stage, its double and its line of the plan, through crashes and processes that were replaced: the total
+    is right although the double is no part of the transaction (simulation X-25)."""
+    blocks = re.findall(r"```python\n# (shop_stages|doubles)\.py\n(.*?)```", PAGE, re.DOTALL)
+    told = dict(blocks)
+    (replaced,) = re.findall(r"`(simulate: {replace: {\"shop_stages:add\".*?})`", PAGE)
+    file = shop(tmp_path, told["shop_stages"], f"{COMMITTED}{replaced}\n")
+    (tmp_path / "doubles.py").write_text(told["doubles"])
+    rows = (f'{{"n": {n}, "count": {n % 3 + 1}}}\n' for n in range(8))
+    (tmp_path / "lines.jsonl").write_text("".join(rows))
+    done = command(file, "--seeds", "20")
+    assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stdout + done.stderr
+    assert "not judged" not in done.stdout
+
+
+CONNECT = """\
+import sqlite3
+DB = sqlite3.connect("prices.db")
+DB.execute("CREATE TABLE IF NOT EXISTS prices (n, cents)")
+DB.execute("INSERT INTO prices VALUES (0, 7)")
+DB.commit()
+"""
+CHANGES = {
+    "by the connection": "DB.execute('INSERT INTO prices VALUES (1, 2)')",
+    "by a cursor": "DB.cursor().execute('DELETE FROM prices')",
+    "in a block": "\n    with DB:\n        DB.execute('UPDATE prices SET cents = 1')",
+    "with its errors swallowed": (
+        "\n    try:\n        DB.execute('DROP TABLE prices')\n    except sqlite3.Error:\n        pass"
+    ),
+}
+
+
+@pytest.mark.parametrize("how", CHANGES)
+def test_a_database_that_a_module_connected_to_is_not_changed(tmp_path: Path, how: str) -> None:
+    """While it was imported nothing was refused, and the connection stays: no simulated row gets into a real
+    database (simulation X-25)."""
+    stages = f"{CONNECT}def price(order):\n    {CHANGES[how]}\n    return order\n"
+    done = simulated(tmp_path, stages)
+    assert done.returncode == Exit.UNUSABLE, done.stdout
+    assert "changes the database" in done.stderr
+    assert done.stderr.count("shop_stages.py:") == 1
+    assert '"shop_stages:price": "doubles:price"' in done.stderr
+    with closing(sqlite3.connect(tmp_path / "prices.db")) as database:
+        assert set(database.execute("SELECT n, cents FROM prices")) == {(0, 7)}
+
+
+def test_a_database_that_a_module_connected_to_may_be_read(tmp_path: Path) -> None:
+    """A table of prices, say."""
+    stages = (
+        f"{CONNECT}def price(order):\n"
+        "    (cents,) = DB.execute('SELECT cents FROM prices').fetchone()\n"
+        "    return {**order, 'cents': cents}\n"
+    )
+    done = simulated(tmp_path, stages)
+    assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
+    assert "not judged" not in done.stdout

@@ -14,6 +14,7 @@ import os
 import random
 import secrets
 import signal
+import sqlite3
 import sys
 import threading
 import time
@@ -170,6 +171,8 @@ class _Current:
         self.is_hooked = False
         self.importing: Life | None = None
         """While modules are imported: whose clock and chance they read. Nothing is refused them."""
+        self.connected: list[sqlite3.Connection] = []
+        """To which databases modules that are being imported have connected."""
 
 
 _now = _Current()
@@ -420,6 +423,7 @@ def importing() -> Generator[None]:
     """While this lasts, modules that are imported read a virtual clock and a chance with a seed, so that each
     process of a campaign has the same. ``datetime`` stays the real class: a model or a table of types that has a
     stand-in for it would keep that for ever."""
+    _hook()
     before = _now.importing
     replaced: list[Double] = []
     _now.importing = before or cast("Life", _Importing())
@@ -432,6 +436,9 @@ def importing() -> Generator[None]:
         for owner, name, real in reversed(replaced):
             setattr(owner, name, real)
         _now.importing = before
+        while _now.connected:
+            with suppress(sqlite3.Error):  # it was closed again
+                _keep_as_it_is(_now.connected.pop())
 
 
 def imported_virtually(path: str) -> Callable[..., object]:
@@ -520,7 +527,8 @@ _REFUSED = {
     "shutil.rmtree": "removes a folder",
     "surepipe.connection": "uses SQL on its transaction's connection",
 }
-_WATCHED = frozenset({*_REFUSED, "open", "sqlite3.connect"})
+_CONNECTED = "sqlite3.connect/handle"
+_WATCHED = frozenset({*_REFUSED, "open", "sqlite3.connect", _CONNECTED})
 _WRITES = os.O_WRONLY | os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND
 
 
@@ -533,7 +541,11 @@ def _hook() -> None:
 
 def _audit(now: _Current, audited: frozenset[str], event: str, args: tuple[Any, ...]) -> None:
     # An interpreter that ends takes the names of this module away and goes on asking: so both are handed in.
-    if event not in audited or now.speaking() is None:
+    if event not in audited:
+        return
+    if now.speaking() is None:
+        if event == _CONNECTED and now.importing is not None:
+            now.connected.append(args[0])
         return
     if event in _REFUSED:
         _refuse(_REFUSED[event])
@@ -556,13 +568,37 @@ def _is_harmless(database: str) -> bool:
     )
 
 
+_CHANGES_NOTHING = frozenset(
+    (
+        *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION),
+        *(sqlite3.SQLITE_RECURSIVE, sqlite3.SQLITE_PRAGMA, sqlite3.SQLITE_TRANSACTION),
+        sqlite3.SQLITE_SAVEPOINT,
+    )
+)
+
+
+def _keep_as_it_is(connection: sqlite3.Connection) -> None:
+    """A database that a module opened while it was imported is only read by stages."""
+    file = connection.execute("PRAGMA database_list").fetchone()[2]
+
+    def may(action: int, *of: str | None) -> int:
+        """Asked for each part of a statement; what it raises is a no."""
+        if _now.speaking() is not None and action not in _CHANGES_NOTHING and "temp" not in of:
+            _refuse(f"changes the database {file}")
+        return sqlite3.SQLITE_OK
+
+    if file:
+        connection.set_authorizer(may)
+
+
 def _refuse(what: str) -> None:
     speaking = _now.speaking
     _now.speaking = lambda: None  # what follows opens source files itself
     try:
         place, function = _place()
         refusal = Refusal(what, place, function)
-        _now.refused.append(refusal)
+        if refusal not in _now.refused:  # a stage may go on, and do it for each message
+            _now.refused.append(refusal)
     finally:
         _now.speaking = speaking
     raise Slip(str(refusal))

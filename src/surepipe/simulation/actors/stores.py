@@ -6,7 +6,7 @@ import sqlite3
 import sys
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
-from typing import cast
+from typing import Any, NoReturn, Self, cast
 
 from surepipe.actors.routes import HELD_MAX, Landing
 from surepipe.actors.runtime import Runtime
@@ -66,6 +66,32 @@ class StoreBell:
             waiter.life.call(waiter)
 
 
+class _NoSql(sqlite3.Connection):
+    """May be handed on, to a function that has a double, say. Every use of it is refused, with its line."""
+
+    def __init__(self) -> None:
+        """Nothing is opened."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name.startswith("__"):
+            return object.__getattribute__(self, name)
+        return _no_sql()
+
+    def __setattr__(self, name: str, value: object) -> None:
+        _no_sql()
+
+    def __enter__(self) -> Self:
+        return _no_sql()
+
+    def __call__(self, *_: object) -> NoReturn:
+        _no_sql()
+
+
+def _no_sql() -> NoReturn:
+    sys.audit("surepipe.connection")
+    raise MisuseError("a simulated store has no SQL")
+
+
 class SqliteInSimulation(SqliteTransaction):
     """Has what a transaction of SQLite has; of that SQL is refused, as there is no file."""
 
@@ -74,9 +100,8 @@ class SqliteInSimulation(SqliteTransaction):
 
     @property
     def connection(self) -> sqlite3.Connection:
-        """Refused, with the line that asks."""
-        sys.audit("surepipe.connection")
-        raise MisuseError("a simulated store has no SQL")
+        """One that refuses whatever it is asked."""
+        return _NoSql()
 
     @property
     def is_full(self) -> bool:

@@ -969,6 +969,19 @@ def price(order):
     return {**order, "number": NUMBERS.next()}
 """,
 }
+KEPT_IN_OBJECTS["TEXT"] = """
+import io
+TEXT = io.StringIO()
+def price(order):
+    TEXT.write("x")
+    return {**order, "number": len(TEXT.getvalue())}
+"""
+KEPT_IN_OBJECTS["CHANCE"] = """
+import random
+CHANCE = random.Random(7)
+def price(order):
+    return {**order, "number": CHANCE.random()}
+"""
 
 
 @pytest.mark.parametrize("kept", KEPT_IN_FUNCTIONS)
@@ -991,6 +1004,45 @@ def test_numbers_that_a_function_keeps_begin_anew_after_a_crash_and_in_each_run(
     told = " ".join(str(found.value).split())
     place = f" ({MODULE}.py:" if kept in KEPT_IN_FUNCTIONS else ""
     assert f"price keeps {MODULE}.{kept}{place}" in told, told
+
+
+NOWHERE_TO_BE_SEEN = {
+    "in a generator": """
+def counted():
+    number = 0
+    while True:
+        number += 1
+        yield number
+class price:
+    def __init__(self):
+        self.numbers = counted()
+    def __call__(self, order):
+        return {**order, "number": next(self.numbers)}
+""",
+    "in a database": """
+import sqlite3
+class price:
+    def __init__(self):
+        self.database = sqlite3.connect(":memory:")
+        self.database.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+    def __call__(self, order):
+        self.database.execute("INSERT INTO numbers VALUES (NULL)")
+        (number,) = self.database.execute("SELECT count(*) FROM numbers").fetchone()
+        return {**order, "number": number}
+""",
+}
+
+
+@pytest.mark.parametrize("where", NOWHERE_TO_BE_SEEN)
+def test_a_stage_whose_memory_can_not_be_seen_is_told_what_to_do_all_the_same(
+    folder: Path, where: str
+) -> None:
+    """Its answers show that it has one; to keep it in a class is no advice, as a crash loses that too."""
+    with pytest.raises(SimulationFailed, match=r"P[234] ") as found:
+        simulation_of(_stages(folder, NOWHERE_TO_BE_SEEN[where])).run(range(40))
+    told = " ".join(str(found.value).split())
+    assert "price goes by more than its message" in told
+    assert "Answer from the message alone, or keep it in a store by context.transaction" in told
 
 
 def test_an_attribute_of_a_function_belongs_to_one_process() -> None:
@@ -1179,6 +1231,7 @@ def test_what_cannot_be_set_back_between_runs_is_not_judged(
     (said,) = simulation.campaign(range(1)).retold
     assert f"stage price ({MODULE}.py:8) answers" in said
     assert "when the same run is repeated: it keeps something between runs" in said
+    assert "Answer from the message alone, or keep it in a store by context.transaction" in said
     assert simulation.memory == (f"{MODULE}.numbers",)
     with pytest.raises(NotExercised) as found:
         simulation.run(range(2))

@@ -53,6 +53,8 @@ _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 """What is called on an object: it keeps that as a global of its own would."""
 _ROUTINES = (FunctionType, *_BOUND)
+_KEPT_INSIDE = frozenset({"_io", "array", "random", "_random"})
+"""Of objects from here only what they are copied by tells what they hold: a buffer, a generator of chance."""
 
 
 class _Form(Enum):
@@ -134,6 +136,8 @@ def _fields_of(value: object) -> Mapping[str, object]:
     if isinstance(value, GeneratorType):
         return value.gi_frame.f_locals if value.gi_frame else {}
     kind: Any = type(value)
+    if kind.__module__ in _KEPT_INSIDE:
+        return {"state": value.__reduce_ex__(4)[1:]}
     fields = cast("Mapping[str, object]", getattr(value, "__dict__", {}))
     slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
     return {**fields, **slots} if slots else fields
@@ -188,7 +192,7 @@ def in_transaction(plan: Plan) -> str:
     has = "" if is_there else ", which a pipe with boundary: committed has"
     return (
         f"keep it in a store by context.transaction{has} (simulated stores have no SQL, so what uses that needs a "
-        "double: simulate: replace:)"
+        'double: simulate: replace:, see "A stage that uses a database" in docs/simulation.md)'
     )
 
 

@@ -290,7 +290,7 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                     f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
                     "what a library holds), or uses chance or time that it can't replace. Answer from the message "
-                    "alone, or keep it in a class, made for each process"
+                    f"alone, or {in_transaction(subject.plan)}"
                 )
                 yield told, stage
                 break
@@ -420,7 +420,7 @@ def _remembered(subject: PlanSubject, by_hand: Plain, ways: Collection[str]) -> 
     kept = " and ".join(subject.memory.not_set_back_of(named))
     return (
         f". But {kept}, which can't be set back to what a fresh process has, so each run meets what those before "
-        "have left in it: make it where a stage is made (a class), or in each call"
+        f"have left in it: answer from the message alone, or {in_transaction(subject.plan)}"
         if kept
         else ""
     )

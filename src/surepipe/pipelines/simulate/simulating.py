@@ -498,7 +498,7 @@ class Simulation:
             for what in islice(self.subject.memory.not_set_back(), SHARED):
                 yield (
                     f"{what}, which can't be set back to what a fresh process has, so all simulated ones share "
-                    "it: make it where a stage is made (a class), or in each call"
+                    "it"
                 )
 
     def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
@@ -607,7 +607,7 @@ class Simulation:
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
-            yield from self._remembering(stage)
+            yield from [*self._remembering(stage)] or [self._going_by_more(stage)]
         for row, said in meant:
             if _is_of(row, example.violation):
                 letters = self._letters_of(row)
@@ -705,6 +705,14 @@ class Simulation:
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
                     f"{in_transaction(self.subject.plan)}."
                 )
+
+    def _going_by_more(self, stage: str) -> str:
+        """Of a stage that answered in two ways, where nothing is found that it keeps."""
+        return (
+            f"{stage} goes by more than its message: what earlier calls have left (in an object of a library, in "
+            "a file), chance of its own, or the time. Answer from the message alone, or "
+            f"{in_transaction(self.subject.plan)}."
+        )
 
     def notes(self, *found: PlanResult) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run of a campaign has shown it."""

@@ -13,11 +13,11 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
-from surepipe.pipelines.simulate.blame import Project, unjudged_by
 from surepipe.pipelines.simulate.campaign import CannotSimulate
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
 from surepipe.pipelines.simulate.simulating import NotExercised, SimulationFailed, simulation_of
+from surepipe.pipelines.simulate.source_text import Project, unjudged_by
 
 PIPELINE = """\
 version: 1

@@ -30,7 +30,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import Project, changed_at, kept_in, pointed, unjudged_by
+from surepipe.pipelines.simulate.blame import pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
     NO_CHANCE,
@@ -73,6 +73,12 @@ from surepipe.pipelines.simulate.reference import (
     reference_of,
 )
 from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
+from surepipe.pipelines.simulate.source_text import (
+    Project,
+    changed_at,
+    kept_in,
+    unjudged_by,
+)
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
 from surepipe.pipelines.simulate.subject import PlanSubject, Told, require_pipes
 from surepipe.pipelines.users_code import (

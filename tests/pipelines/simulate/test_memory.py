@@ -487,6 +487,38 @@ SWALLOWING = {
         "def price(order):\n    try:\n        order['n'] = int(order['n'])\n    except:  # here\n        pass\n"
         "    return order\n"
     ),
+    "by another name": (
+        "Whatever = Exception\ndef price(order):\n    try:\n        return int(order)\n"
+        "    except Whatever:  # here\n        return None\n"
+    ),
+    "suppress by another name": (
+        "from contextlib import suppress as quietly\ndef price(order):\n"
+        "    with quietly(Exception):  # here\n        order['n'] = int(order['n'])\n    return order\n"
+    ),
+    "inherited": (
+        "class Base:\n    def number(self, order):\n        try:\n            return int(order['n'])\n"
+        "        except Exception:  # here\n            return None\n"
+        "class Price(Base):\n    def __call__(self, order):\n        return super().number(order)\n"
+        "price = Price()\n"
+    ),
+    "a helper that changes the message": (
+        "def fill(order):\n    order['n'] = int(order['n'])\ndef price(order):\n    try:\n"
+        "        fill(order)\n    except Exception:  # here\n        pass\n    return order\n"
+    ),
+    "a helper whose answer is given as it is": (
+        "def number(order):\n    try:\n        return int(order)\n    except Exception:  # here\n"
+        "        return None\ndef price(order):\n    found = number(order)\n    return found\n"
+    ),
+    "a helper whose answer is given where there is one": (
+        "def number(order):\n    try:\n        return int(order)\n    except Exception:  # here\n"
+        "        return None\ndef price(order):\n    found = number(order)\n    if found:\n"
+        "        return found\n"
+    ),
+    "somebody who is handed in": (
+        "class Price:\n    def __init__(self):\n        self.bank = object()\n"
+        "    def __call__(self, order):\n        try:\n            self.bank.charge(1)\n"
+        "        except Exception:  # here\n            pass\n        return order\nprice = Price()\n"
+    ),
     "gathered": (
         "import asyncio\nasync def price(order):\n"
         "    await asyncio.gather(asyncio.sleep(0), return_exceptions=True)  # here\n    return order\n"
@@ -507,6 +539,11 @@ def test_where_any_error_ends_is_named(folder: Path, text: str) -> None:
     assert f"{MODULE}.py:{line}" in said
 
 
+COUNTED = "COUNT = {}\ndef metric(name):\n    COUNT[name] = COUNT.get(name, 0) + 1\n"
+RATE = (
+    "def rate(order):\n    try:\n        return float(order['rate'])\n    except Exception:\n"
+    "        return None\n"
+)
 RIGHT = {
     "raised from": (
         "def price(order):\n    try:\n        return int(order)\n    except Exception as error:\n"
@@ -555,6 +592,38 @@ RIGHT = {
         "    came = await asyncio.gather(asyncio.sleep(0), return_exceptions=True)\n"
         "    for one in came:\n        if isinstance(one, Exception):\n            raise one\n    return order\n"
     ),
+    "best effort": (
+        f"{COUNTED}def price(order):\n    try:\n        metric(order['n'])\n    except Exception:\n"
+        "        pass\n    return order\n"
+    ),
+    "best effort with suppress": (
+        "import contextlib\n"
+        f"{COUNTED}def price(order):\n    with contextlib.suppress(Exception):\n        metric(order)\n"
+        "    return order\n"
+    ),
+    "best effort at the end": (
+        f"{COUNTED}def price(order):\n    metric('all')\n    try:\n        metric(order['n'])\n"
+        "    except Exception:\n        pass\n"
+    ),
+    "best effort of a helper": (
+        f"{COUNTED}def tell(order):\n    try:\n        metric(order['n'])\n    except Exception:\n"
+        "        return None\ndef price(order):\n    tell(order)\n    return order\n"
+    ),
+    "best effort of a library": (
+        "import statistics\ndef price(order):\n    try:\n        statistics.mean([1])\n"
+        "    except Exception:\n        pass\n    return order\n"
+    ),
+    "no answer of a helper, looked at": (
+        f"{RATE}def price(order):\n    found = rate(order)\n    if found is None:\n        found = 1.0\n"
+        "    return {**order, 'rate': found}\n"
+    ),
+    "no answer of a helper, replaced": (
+        f"{RATE}def price(order):\n    found = rate(order)\n    if found is None:\n        found = 1.0\n"
+        "    return found\n"
+    ),
+    "no answer of a helper, or a default": (
+        f"{RATE}def price(order):\n    return {{**order, 'rate': rate(order) or 1.0}}\n"
+    ),
     "of a library": "import inspect\ndef price(order):\n    return inspect.getdoc(order)\n",
 }
 
@@ -602,6 +671,26 @@ def test_what_other_modules_of_the_project_swallow_is_named_but_not_what_has_a_d
     assert not list(unjudged_by("stage price", price, Project({HELPER}, {f"{HELPER}:number"})))
 
 
+TELLS_A_DOUBLE = f"""
+from {HELPER} import number
+def price(order):
+    try:
+        number(1)
+    except Exception:
+        pass
+    return order
+"""
+
+
+def test_what_has_a_double_is_more_than_best_effort(folder: Path) -> None:
+    """It does something outside, which is lost; where it has none, nothing outside is done."""
+    (folder / f"{HELPER}.py").write_text("def number(order):\n    return order\n")
+    price = _written(folder, TELLS_A_DOUBLE).price
+    assert not list(unjudged_by("stage price", price, Project({HELPER})))
+    (said,) = unjudged_by("stage price", price, Project({HELPER}, {f"{HELPER}:number"}))
+    assert f"{MODULE}.py:6 and goes on" in said
+
+
 POSTS = f"from {HELPER} import post\ndef price(order):\n    post(order)\n    return order\n"
 
 
@@ -644,6 +733,14 @@ def test_chance_that_a_simulation_cannot_replace_is_found_with_its_line(folder: 
         SimulationFailed, match=rf"stage price draws from CHANCE at .*{MODULE}\.py:5,"
     ):
         simulation_of(_stages(folder, OWN_CHANCE)).run(range(2))
+
+
+def test_chance_of_its_own_is_found_in_a_helper_too(folder: Path) -> None:
+    """X-25: in another module of the project, by the line that names it."""
+    (folder / f"{HELPER}.py").write_text(OWN_CHANCE.replace("price", "number"))
+    price = _written(folder, CALLS_A_DOUBLE).price
+    (said,) = unjudged_by("stage price", price, Project({HELPER}))
+    assert f"stage price draws from CHANCE at {folder / HELPER}.py:5, which" in said
 
 
 def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: Path) -> None:

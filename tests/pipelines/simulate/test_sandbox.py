@@ -52,6 +52,7 @@ def _seen(use: Callable[[], object]) -> list[object]:
         lambda: random.random() + 0,
         lambda: random.paretovariate(2) + 0,
         lambda: SYSTEM.random() + 0,
+        lambda: random.Random().random() + 0,
         lambda: str(uuid.uuid4()),
     ],
 )

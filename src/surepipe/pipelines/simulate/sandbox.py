@@ -2,8 +2,8 @@
 
 While a stage is called, the clocks and the chance of the standard library are virtual, also where the stage's
 module has imported a function by name. Sockets, subprocesses, threads and writing to files are refused, with the
-file and line of the call. What can't be intercepted (a private ``random.Random()``, the hash of a string) shows
-when the same seed is run twice.
+file and line of the call. What can't be intercepted (a module's own generator of chance, the hash of a string)
+shows when the same seed is run twice.
 """
 
 from __future__ import annotations
@@ -307,6 +307,16 @@ def _pick(life: Life, items: Sequence[Any]) -> Any:
     return _chance(life).pick(items)
 
 
+def _seeding(real: Callable[..., None]) -> Callable[..., None]:
+    """A generator that is made without a seed gets one."""
+
+    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
+        life = _life()
+        real(self, a if a is not None or life is None else _chance(life).getrandbits(64), version)
+
+    return seed
+
+
 _REAL_DATETIME = datetime_module.datetime
 
 
@@ -376,6 +386,7 @@ def _stand_ins() -> Iterator[Double]:
         if hasattr(signal, name):
             yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
+    yield random.Random, "seed", _seeding(random.Random.seed)
     for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
         yield random.SystemRandom, name, _system_chance(name)
     secret: dict[str, Callable[..., Any]] = {
@@ -407,17 +418,6 @@ class _Importing:
         self.world.now += us
 
 
-def _seeding() -> Double:
-    """A generator that a module makes without a seed gets one."""
-    real = random.Random.seed
-
-    def seed(self: random.Random, a: Any = None, version: int = 2) -> None:
-        life = _now.importing
-        real(self, a if a is not None or life is None else _chance(life).getrandbits(64), version)
-
-    return random.Random, "seed", seed
-
-
 @contextmanager
 def importing() -> Generator[None]:
     """While this lasts, modules that are imported read a virtual clock and a chance with a seed, so that each
@@ -428,7 +428,7 @@ def importing() -> Generator[None]:
     replaced: list[Double] = []
     _now.importing = before or cast("Life", _Importing())
     try:
-        for owner, name, stand_in in (*_stand_ins(), _seeding()):
+        for owner, name, stand_in in _stand_ins():
             replaced.append((owner, name, vars(owner)[name]))
             setattr(owner, name, stand_in)
         yield

@@ -7,22 +7,31 @@ that is kept between calls.
 from __future__ import annotations
 
 import ast
+import builtins
 import inspect
 import os
 import sys
-from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from enum import Enum
 from random import Random, SystemRandom
 from textwrap import dedent
 from types import ModuleType
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeGuard, cast
 
 Function: TypeAlias = Callable[..., object]
 
-_EVERYTHING = frozenset({"Exception", "BaseException"})
 _LEVELS = 4
 """So many functions deep it is read what a function of the plan calls."""
+
+
+class _Use(Enum):
+    """What becomes of the answer of a function."""
+
+    GIVEN = "given on as it is"
+    LOOKED_AT = "looked at, or a part of another one"
+    IGNORED = "ignored"
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,9 +43,54 @@ class Project:
 
     def has(self, function: object) -> bool:
         """It is a function of the project that runs as it is written."""
-        home = str(getattr(function, "__module__", ""))
-        path = f"{home}:{getattr(function, '__qualname__', '')}"
-        return inspect.isfunction(function) and home in self.modules and path not in self.replaced
+        home = getattr(function, "__module__", "")
+        return inspect.isfunction(function) and home in self.modules and not self.replaces(function)
+
+    def replaces(self, function: object) -> bool:
+        """It has a double."""
+        home, name = getattr(function, "__module__", ""), getattr(function, "__qualname__", "")
+        return f"{home}:{name}" in self.replaced
+
+
+@dataclass(frozen=True, slots=True)
+class _Scope:
+    """What the names in a function stand for: in its module, around it, and in its own object or class."""
+
+    known: Mapping[str, object]
+    owner: object
+
+    def value_of(self, node: ast.AST) -> object:
+        """Without running anything; None for what only a run tells."""
+        if isinstance(node, ast.Name):
+            return self.known.get(node.id, vars(builtins).get(node.id))
+        if not isinstance(node, ast.Attribute):
+            return None
+        held, name = node.value, node.attr
+        found: Any
+        if isinstance(held, ast.Call) and _called(held) == "super":
+            above: tuple[type, ...] = getattr(self.owner, "__mro__", ())[1:]
+            found = next((vars(one)[name] for one in above if name in vars(one)), None)
+        else:
+            is_own = isinstance(held, ast.Name) and held.id in ("self", "cls")
+            found = _attribute_of(self.owner if is_own else self.value_of(held), name)
+        return cast("object", getattr(found, "__func__", found))
+
+
+_Source: TypeAlias = tuple[ast.Module, str, int]
+
+
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """A function that is read: its tree, its file, how many lines stand before it, and what is known of it."""
+
+    function: Function
+    tree: ast.Module
+    file: str
+    before: int
+    scope: _Scope
+    use: _Use
+    called: str = ""
+    """Its name, where it is one that the stage calls."""
 
 
 def unjudged_by(
@@ -48,51 +102,58 @@ def unjudged_by(
     run without faults, too. So it is where a function of the project that it calls does that. Chance that a
     simulation can't replace goes one way in every run of one process.
     """
-    read = list(_read_with(function, project or Project()))
+    project = _with_home_of(function, project or Project())
+    read = list(_read_with(function, project))
     seen: set[tuple[str, int]] = set()  # what stands in a function may be reached by itself, too
-    for (tree, file, first), called in read:
-        where = f", in {called}," if called else ""
-        for swallows in _swallowing(tree, is_called=bool(called), is_filter=is_filter):
-            place = file, first + swallows.line
+    for one in read:
+        where = f", in {one.called}," if one.called else ""
+        for swallows in _Swallowing(one, project, is_filter and not one.called).all():
+            place = one.file, one.before + swallows.line
             if place not in seen:
                 seen.add(place)
                 yield (
-                    f"{name} {swallows.does} at {file}:{place[1]}{where} {swallows.then}: catch only what you "
-                    "expect, and let the rest be raised. Then the message is tried again, and becomes a dead "
+                    f"{name} {swallows.does} at {one.file}:{place[1]}{where} {swallows.then}: catch only what "
+                    "you expect, and let the rest be raised. Then the message is tried again, and becomes a dead "
                     "letter in the end"
                 )
-    for (tree, file, first), called in read:
-        for one, line in _private_chance(function, tree) if not called else ():
-            yield (
-                f"{name} draws from {one} at {file}:{first + line}, which is chance of its own: a simulation "
-                "can't replace it, and a message that is tried again gets another answer. Draw from "
-                "context.random, which gives a message the same numbers at each attempt, or make the answer "
-                "from the message alone"
-            )
+    chances = dict(chance for one in read for chance in _private_chance(one))
+    for what, where in chances.items():
+        yield (
+            f"{name} draws from {what} at {where}, which is chance of its own: a simulation can't replace it, and "
+            "a message that is tried again gets another answer. Draw from context.random, which gives a message "
+            "the same numbers at each attempt, or make the answer from the message alone"
+        )
 
 
-_Source: TypeAlias = tuple[ast.Module, str, int]
-
-
-def _read_with(function: Function, project: Project) -> Iterator[tuple[_Source, str]]:
-    """The function as written, with what stands around it, and what of the project it calls, by name."""
+def _with_home_of(function: Function, project: Project) -> Project:
     owner = function if inspect.isclass(function) else type(function)
     home = str(getattr(function, "__module__", None) or owner.__module__)
-    project = replace(project, modules={home, *project.modules})
+    return replace(project, modules={home, *project.modules})
+
+
+def _read_with(function: Function, project: Project) -> Iterator[_Read]:
+    """The function as written, with what stands around it, and what of the project it calls, by name."""
     seen: set[object] = set()
-    pending: list[tuple[object, int]] = [(function, 0)]
+    pending = [(function, 0, _Use.GIVEN)]
     while pending:
-        one, level = pending.pop(0)
-        key = getattr(_body_of(one), "__code__", one)
-        found = None if key in seen else _source_of(cast("Function", one))
+        one, level, use = pending.pop(0)
+        key = getattr(_body_of(one), "__code__", one), use
+        found = None if key in seen else _source_of(one)
         seen.add(key)
         if found is None:  # it has no source, or is a piece of a line
             continue
-        yield found, str(getattr(one, "__qualname__", "")) if level else ""
+        scope = _scope_of(one)
+        called = str(getattr(one, "__qualname__", "")) if level else ""
+        yield _Read(one, *found, scope, use, called)
         if hasattr(one, "__wrapped__"):  # what a decorator is around is read as the stage itself
-            pending.append((getattr(one, "__wrapped__"), level))  # noqa: B009
+            pending.append((getattr(one, "__wrapped__"), level, use))  # noqa: B009
         if level < _LEVELS:
-            pending += [(it, level + 1) for it in _named_in(one, found[0]) if project.has(it)]
+            named = _named_in(found[0], scope)
+            pending += [
+                (cast("Function", it), level + 1, how if use is _Use.GIVEN else use)
+                for it, how in named
+                if project.has(it)
+            ]
 
 
 def _body_of(function: Any) -> object:
@@ -103,8 +164,7 @@ def _body_of(function: Any) -> object:
     return getattr(owner, "__call__", function)  # noqa: B004 - what a call of its instance runs
 
 
-def _named_in(function: object, tree: ast.Module) -> Iterator[object]:
-    """What the names in a function stand for: in its module, around it, and in its own object or class."""
+def _scope_of(function: object) -> _Scope:
     body = inspect.unwrap(cast("Function", _body_of(function)))
     known = dict(getattr(body, "__globals__", {}))
     body = getattr(body, "__func__", body)
@@ -116,18 +176,45 @@ def _named_in(function: object, tree: ast.Module) -> Iterator[object]:
     for name, cell in cells:
         with suppress(ValueError):  # a variable that has no value yet
             known[name] = cell.cell_contents
-    owner = _class_around(function, body)
+    return _Scope(known, _class_around(function, body))
+
+
+def _named_in(tree: ast.Module, scope: _Scope) -> Iterator[tuple[object, _Use]]:
+    """What is named in a function, and what it does with the answers of that."""
+    around = {inner: node for node in ast.walk(tree) for inner in ast.iter_child_nodes(node)}
     for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id in known:
-            yield known[node.id]
-        elif isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
-            held = owner if node.value.id in ("self", "cls") else known.get(node.value.id)
-            found = _attribute_of(held, node.attr)
-            yield getattr(found, "__func__", found)
+        if isinstance(node, ast.Name | ast.Attribute):
+            yield scope.value_of(node), _use_of(node, around)
+
+
+_GIVING = (
+    *(ast.Return, ast.Lambda, ast.Yield, ast.YieldFrom),
+    *(ast.List, ast.Tuple, ast.ListComp, ast.GeneratorExp),
+)
+
+
+def _use_of(node: ast.AST, around: Mapping[ast.AST, ast.AST]) -> _Use:
+    """Of a function that is called here; one that is handed on may be used in any way."""
+    call = around[node]
+    if not isinstance(call, ast.Call) or call.func is not node:
+        return _Use.GIVEN
+    outer = around[call]
+    outer = around[outer] if isinstance(outer, ast.Await) else outer
+    if isinstance(outer, ast.Expr):
+        return _Use.IGNORED
+    if isinstance(outer, ast.Assign) and isinstance(outer.targets[0], ast.Name):
+        name = outer.targets[0].id
+        named = [one for one in around if isinstance(one, ast.Name) and one.id == name]
+        is_replaced = sum(isinstance(one.ctx, ast.Store) for one in named) > 1  # by a default
+        is_given = any(isinstance(around[one], ast.Return) for one in named)
+        return _Use.GIVEN if is_given and not is_replaced else _Use.LOOKED_AT
+    return _Use.GIVEN if isinstance(outer, _GIVING) else _Use.LOOKED_AT
 
 
 def _attribute_of(held: object, name: str) -> object:
     """What a module, a class or an object has by this name, without running anything of it."""
+    if held is None:
+        return None
     is_owner = isinstance(held, type | ModuleType)
     return inspect.getattr_static(held if is_owner else type(held), name, None)
 
@@ -158,17 +245,12 @@ def _source_of(function: Function) -> _Source | None:
         return None
 
 
-def _private_chance(function: Function, tree: ast.Module) -> Iterator[tuple[str, int]]:
-    """Generators of random numbers that stand beside the function, and where it first names each of them."""
-    body = inspect.unwrap(function)
-    known = getattr(body, "__globals__", None) or vars(sys.modules.get(type(body).__module__, ast))
-    seen: set[str] = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Name) and node.id not in seen:
-            seen.add(node.id)
-            value = known.get(node.id)
-            if isinstance(value, Random) and not isinstance(value, SystemRandom):
-                yield node.id, node.lineno
+def _private_chance(read: _Read) -> Iterator[tuple[str, str]]:
+    """Generators of random numbers that stand beside the function, and where it names each of them first."""
+    for node in ast.walk(read.tree):
+        value = read.scope.value_of(node)
+        if isinstance(value, Random) and not isinstance(value, SystemRandom):
+            yield ast.unparse(node), f"{read.file}:{read.before + getattr(node, 'lineno', 0)}"
 
 
 _CHANGING = frozenset(
@@ -275,8 +357,10 @@ def _is_in(target: ast.expr, name: str) -> bool:
 
 
 _FunctionTree: TypeAlias = ast.FunctionDef | ast.AsyncFunctionDef
+_Trying: TypeAlias = ast.Try | ast.TryStar | ast.With | ast.AsyncWith
 _SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.ClassDef)
 _TRIES = (ast.Try, ast.TryStar)
+_EVERYTHING: tuple[object, ...] = (Exception, BaseException)
 _TELLING = frozenset(
     (
         *("critical", "debug", "error", "exception", "info", "log", "print", "print_exc", "sleep"),
@@ -301,43 +385,123 @@ class _Swallows:
     then: str
 
 
-def _swallowing(tree: ast.Module, *, is_called: bool, is_filter: bool) -> Iterator[_Swallows]:
-    for function in ast.walk(tree):
-        if isinstance(function, _FunctionTree):
-            tidying = set(_tidying(function))
-            inside = list(_within(function.body))
-            for node in (one for one in inside if one not in tidying):
-                if isinstance(node, _TRIES):
-                    yield from _by_handlers(
-                        function, node, is_called=is_called, is_filter=is_filter
-                    )
-                elif isinstance(node, ast.With | ast.AsyncWith):
-                    yield from _by_suppress(function, node)
-            yield from _by_leaving_finally(inside)
-            yield from _by_gather(inside)
+@dataclass(frozen=True, slots=True)
+class _Swallowing:
+    """Finds where any error ends in a function, and something that goes out is lost by it."""
 
+    read: _Read
+    project: Project
+    is_filter: bool
 
-def _by_handlers(
-    function: _FunctionTree, node: ast.Try | ast.TryStar, *, is_called: bool, is_filter: bool
-) -> Iterator[_Swallows]:
-    # what a function that is called gives at its end is mostly not looked at
-    is_last = node is function.body[-1] and not is_called
-    for handler in node.handlers:
-        if not _catches_everything(handler.type):
-            continue
-        if _gives_nothing(handler, is_last=is_last, is_filter=is_filter and not is_called):
-            yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
-        elif _does_nothing(handler) and not _is_made_good(function, node, node.body):
-            yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
+    def all(self) -> Iterator[_Swallows]:
+        for function in ast.walk(self.read.tree):
+            if isinstance(function, _FunctionTree):
+                tidying = set(_tidying(function))
+                inside = list(_within(function.body))
+                for node in (one for one in inside if one not in tidying):
+                    if isinstance(node, _TRIES):
+                        yield from self._by_handlers(function, node)
+                    elif isinstance(node, ast.With | ast.AsyncWith):
+                        yield from self._by_suppress(function, node)
+                yield from _by_leaving_finally(inside)
+                yield from _by_gather(inside)
 
+    def _by_handlers(
+        self, function: _FunctionTree, node: ast.Try | ast.TryStar
+    ) -> Iterator[_Swallows]:
+        for handler in filter(self._is_broad, node.handlers):
+            inside = list(_within(handler.body))
+            if any(isinstance(one, ast.Raise) for one in inside):
+                continue
+            returns = [one.value for one in inside if isinstance(one, ast.Return)]
+            drops = any(_is_nothing(one) or (self.is_filter and _is_false(one)) for one in returns)
+            is_end = node is function.body[-1] and not returns and not self.read.called
+            if self.read.use is _Use.GIVEN and (drops or (is_end and self._does(function, node))):
+                yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
+            elif (drops or _does_nothing(handler)) and self._is_missed(function, node):
+                yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
 
-def _by_suppress(function: _FunctionTree, node: ast.With | ast.AsyncWith) -> Iterator[_Swallows]:
-    for item in node.items:
-        call = item.context_expr
-        if isinstance(call, ast.Call) and _called(call) == "suppress":
-            is_broad = any(map(_catches_everything, call.args))
-            if is_broad and not _is_made_good(function, node, node.body):
+    def _by_suppress(
+        self, function: _FunctionTree, node: ast.With | ast.AsyncWith
+    ) -> Iterator[_Swallows]:
+        for item in node.items:
+            call = item.context_expr
+            if (
+                not isinstance(call, ast.Call)
+                or self.read.scope.value_of(call.func) is not suppress
+            ):
+                continue
+            if any(map(self._catches_everything, call.args)) and self._is_missed(function, node):
                 yield _Swallows("suppresses every exception", node.lineno, _GOES_ON)
+
+    def _is_broad(self, handler: ast.ExceptHandler) -> bool:
+        return handler.type is None or self._catches_everything(handler.type)
+
+    def _catches_everything(self, caught: ast.expr) -> bool:
+        named = caught.elts if isinstance(caught, ast.Tuple) else [caught]
+        return any(self.read.scope.value_of(one) in _EVERYTHING for one in named)
+
+    def _is_missed(self, function: _FunctionTree, node: _Trying) -> bool:
+        """What goes out is another one when this fails, nothing is raised after it, and there is no default."""
+        done, inside = list(_within(node.body)), list(_within(function.body))
+        used = {one.id for one in {*inside} - {*done} if _is_name(one, ast.Load)}
+        given = used.intersection(_names_given(done))
+        if not (given or self._does(function, node)):
+            return False
+        if any(isinstance(one, ast.Raise) and one.lineno > _end_of(node) for one in inside):
+            return False
+        end = function.body[-1]
+        value = end.value if isinstance(end, ast.Return) else None
+        if self._answers(node):
+            return self.read.use is _Use.GIVEN and (value is None or _is_nothing(value))
+        before = (one for one in inside if isinstance(one, ast.Assign) and one.lineno < node.lineno)
+        defaults = [one for one in before if given.intersection(_names_given(ast.walk(one)))]
+        is_given = isinstance(value, ast.Name) and value.id in given
+        is_seen = is_given and self.read.use is _Use.GIVEN
+        return all(is_seen and _is_nothing(one.value) for one in defaults)
+
+    def _does(self, function: _FunctionTree, node: _Trying) -> bool:
+        """It gives an answer that somebody takes, or reaches out of the function."""
+        return self._answers(node) or self._reaches_out(node.body, function, self.read.scope)
+
+    def _answers(self, node: _Trying) -> bool:
+        kinds = (ast.Return, ast.Yield, ast.YieldFrom)
+        is_taken = self.read.use is not _Use.IGNORED
+        return is_taken and any(isinstance(one, kinds) for one in _within(node.body))
+
+    def _reaches_out(
+        self, body: Sequence[ast.AST], function: _FunctionTree, scope: _Scope, level: int = 0
+    ) -> bool:
+        """It changes what it was given, or calls who may do something outside: a simulation refuses that of all
+        who have no double. ``level``: so many calls lead here from the function that is read."""
+        own = {one.arg for one in ast.walk(function.args) if isinstance(one, ast.arg)}
+        private = set(_names_given(_within(function.body))) - own if level else set[str]()
+        own |= set[str]() if level else set(_names_given(_within(function.body)))
+        for one in _within(body):
+            if isinstance(one, ast.Attribute | ast.Subscript) and isinstance(
+                one.ctx, ast.Store | ast.Del
+            ):
+                if _root(one) in own:
+                    return True
+            elif isinstance(one, ast.Call) and self._may_do_something(one, scope, level, private):
+                return True
+        return False
+
+    def _may_do_something(
+        self, call: ast.Call, scope: _Scope, level: int, private: Collection[str]
+    ) -> bool:
+        found = scope.value_of(call.func)
+        if _called(call) in _TELLING or _root(call.func) in private:
+            return False
+        if found is None or self.project.replaces(found) or level >= _LEVELS:
+            return True
+        source = _source_of(cast("Function", found)) if self.project.has(found) else None
+        if source is None:
+            return str(getattr(found, "__module__", "")).startswith("surepipe.")
+        inner = source[0].body[0]
+        if not isinstance(inner, _FunctionTree):  # a lambda, in a line of something else
+            return True
+        return self._reaches_out(inner.body, inner, _scope_of(found), level + 1)
 
 
 def _by_leaving_finally(inside: Sequence[ast.AST]) -> Iterator[_Swallows]:
@@ -415,24 +579,11 @@ def _called(call: ast.Call) -> str:
     return function.id if isinstance(function, ast.Name) else ""
 
 
-def _catches_everything(caught: ast.expr | None) -> bool:
-    if caught is None:
-        return True
-    named = caught.elts if isinstance(caught, ast.Tuple) else [caught]
-    names = (
-        one.attr if isinstance(one, ast.Attribute) else getattr(one, "id", "") for one in named
-    )
-    return any(name in _EVERYTHING for name in names)
-
-
-def _gives_nothing(handler: ast.ExceptHandler, *, is_last: bool, is_filter: bool) -> bool:
-    """It returns nothing, or goes on to the end of the function; and nowhere in it anything is raised."""
-    inside = list(_within(handler.body))
-    if any(isinstance(one, ast.Raise) for one in inside):
-        return False
-    returns = [one.value for one in inside if isinstance(one, ast.Return)]
-    drops = any(_is_nothing(one) or (is_filter and _is_false(one)) for one in returns)
-    return drops or (is_last and not returns)
+def _root(node: ast.AST) -> str:
+    """``order`` of ``order``, ``order["n"]`` and ``order.lines.append``."""
+    while isinstance(node, ast.Attribute | ast.Subscript):
+        node = node.value
+    return node.id if isinstance(node, ast.Name) else ""
 
 
 def _does_nothing(handler: ast.ExceptHandler) -> bool:
@@ -447,41 +598,19 @@ def _does_nothing(handler: ast.ExceptHandler) -> bool:
     return True
 
 
-def _is_made_good(function: _FunctionTree, node: ast.stmt, body: Sequence[ast.stmt]) -> bool:
-    """After it something is raised, as after the last of several attempts; or there is a default for what it did
-    not come to: one that its variable had before, or that is returned in the end."""
-    last = max(
-        getattr(one, "end_lineno", 0) or 0 for one in ast.walk(node) if isinstance(one, ast.stmt)
-    )
-    inside = list(_within(function.body))
-    if any(isinstance(one, ast.Raise) and one.lineno > last for one in inside):
-        return True
-    end = function.body[-1]
-    value = end.value if isinstance(end, ast.Return) else None
-    if value is not None and any(isinstance(one, ast.Return) for one in _within(body)):
-        return not _is_nothing(value)
-    given = set(_names_given(_within(body)))
-    for one in inside:
-        if (
-            isinstance(one, ast.Assign)
-            and one.lineno < node.lineno
-            and given & set(_names_given([one]))
-        ):
-            is_given_back = isinstance(value, ast.Name) and value.id in given
-            if not (_is_nothing(one.value) and is_given_back):
-                return True
-    return False
-
-
 def _names_given(nodes: Iterable[ast.AST]) -> Iterator[str]:
     """The variables that these statements give a value."""
     for node in nodes:
-        for target in node.targets if isinstance(node, ast.Assign) else ():
-            yield from (
-                one.id
-                for one in ast.walk(target)
-                if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)
-            )
+        if _is_name(node, ast.Store):
+            yield node.id
+
+
+def _is_name(node: ast.AST, how: type[ast.expr_context]) -> TypeGuard[ast.Name]:
+    return isinstance(node, ast.Name) and isinstance(node.ctx, how)
+
+
+def _end_of(node: ast.stmt) -> int:
+    return node.end_lineno or node.lineno
 
 
 def _is_false(value: ast.expr | None) -> bool:

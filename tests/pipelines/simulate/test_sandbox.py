@@ -176,6 +176,19 @@ def _asks_a_database_in_memory() -> object:
         return connection.execute("select 1").fetchone()
 
 
+async def _later(message: object) -> object:
+    await asyncio.sleep(1)
+    return message
+
+
+def _runs_a_loop(message: object) -> object:
+    return asyncio.run(_later(message), debug=False)
+
+
+def _makes_a_loop(message: object) -> object:
+    return message, asyncio.new_event_loop()
+
+
 def _starts_a_thread(message: object) -> object:
     thread = threading.Thread(target=print)
     thread.start()
@@ -217,6 +230,8 @@ def _fine(run: object) -> bool:
         (_opens_a_database, r"opens the database shop\.db"),
         (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
+        (_runs_a_loop, "runs an event loop of its own, instead of being an async def"),
+        (_makes_a_loop, "runs an event loop of its own"),
         (_exits, "ends its process"),
         (_aborts, "ends its process"),
         (_sends_a_signal, "sends a signal"),

@@ -8,6 +8,7 @@ shows when the same seed is run twice.
 
 from __future__ import annotations
 
+import asyncio
 import ctypes
 import datetime as datetime_module
 import os
@@ -323,10 +324,12 @@ _REAL_DATETIME = datetime_module.datetime
 def _refused(name: str, real: Callable[..., Any], what: str) -> Callable[..., Any]:
     """The real function outside of stages, also while modules are imported."""
 
-    def stand_in(*args: Any) -> Any:
+    def stand_in(*args: Any, **named: Any) -> Any:
         if _now.speaking() is not None and args != (signal.SIGINT,):  # which is Ctrl-C
+            for coroutine in filter(asyncio.iscoroutine, args):
+                coroutine.close()  # else Python says that nobody awaited it
             _refuse(what)
-        return real(*args)
+        return real(*args, **named)
 
     stand_in.__name__ = name
     return stand_in
@@ -380,6 +383,9 @@ def _stand_ins() -> Iterator[Double]:
     # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
     start = _refused("start", threading.Thread.start, "starts a thread")
     yield threading.Thread, "start", start
+    for name in ("run", "new_event_loop"):
+        own = "runs an event loop of its own, instead of being an async def that awaits"
+        yield asyncio, name, _refused(name, getattr(asyncio, name), own)
     for name in ("_exit", "abort"):  # which no audit hook is told of
         yield os, name, _refused(name, getattr(os, name), "ends its process")
     for name in ("raise_signal", "alarm", "setitimer"):  # nor of these

@@ -799,6 +799,30 @@ def test_a_wrong_key_is_shown_at_the_effect_that_it_was_given_to(
         assert "is tried again (1/1, then 1/2), so it is repeated" in " ".join(told.split())
 
 
+KEY_OF_THE_DAY = """
+from datetime import datetime
+from surepipe.simulation import Outside
+BOOKS = Outside("books")
+def price(order):
+    BOOKS.do("book", order["order"], key=f"{datetime.now():%Y-%m-%d}/{order['order']}")
+    return order
+"""
+
+
+def test_a_key_of_the_day_is_not_said_to_hold(folder: Path) -> None:
+    """X-25: no attempt of a run comes after midnight; a message that is tried again then has another key."""
+    key = r"gives books book \d the key \S+/\d, and on another day \S+/\d, so it is done once more"
+    with pytest.raises(NotExercised, match=key):
+        simulation_of(_stages(folder, KEY_OF_THE_DAY)).run(range(2))
+
+
+@pytest.mark.parametrize("key", ["context.id.key", "context.random.random()", "order['order']"])
+def test_a_key_that_follows_from_the_message_is_the_same_on_any_day(folder: Path, key: str) -> None:
+    """X-25: what makes it may be the context as well."""
+    stages = KEY_OF_ATTEMPT.replace("f\"{order['order']}/{context.attempt}\"", key)
+    assert simulation_of(_stages(folder, stages)).campaign(range(2)).retold == {}
+
+
 OPENED_ONCE = """
 from surepipe.simulation import Outside
 BOOKS = Outside("books")

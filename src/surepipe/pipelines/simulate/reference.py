@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
@@ -17,7 +18,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
-from surepipe.pipelines.simulate.ends import RunOutcome, canonical, effects_of
+from surepipe.pipelines.simulate.ends import Effect, RunOutcome, canonical, effects_of
 from surepipe.pipelines.simulate.functions import globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
@@ -149,6 +150,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
+    if not twice.slips and any(outside.named for outside in other.outsides):
+        retold |= dict(_of_a_day(_keys(subject, calm), _keys(subject, calm, another_day=True)))
     told = {
         *retold.values()
     }  # what puts effects off asks for those of others, by the keys of these
@@ -302,6 +305,34 @@ def _with_place(subject: PlanSubject, name: str) -> str:
     path = part.does if isinstance(part, StagePart) else ""
     place = place_of_function(subject.functions().find(path)) if ":" in path else ""
     return f"{name} ({place})" if place else name
+
+
+_Keys: TypeAlias = Mapping[tuple[str, Effect], Collection[str]]
+"""Of each stage and effect, its keys."""
+
+
+def _keys(subject: PlanSubject, options: Options, *, another_day: bool = False) -> _Keys:
+    plain = PlainSubject(subject, False, False, {})
+    found: dict[tuple[str, Effect], set[str]] = {}
+    for outside in played(plain, options, another_day=another_day).outsides:
+        for (stage, action), named in outside.named.items():
+            for value, key in named:
+                found.setdefault((stage, (outside.name, action, value)), set()).add(key)
+    return found
+
+
+def _of_a_day(today: _Keys, later: _Keys) -> Iterator[tuple[str, str]]:
+    """Stages that name an effect by the time, though not by one that has passed at the next attempt."""
+    for (stage, effect), keys in today.items():
+        others = later.get((stage, effect), keys)
+        if others != keys:
+            outside, action, value = effect
+            told = (
+                f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(keys))}, and on another day "
+                f"{brief(min(others))}, so it is done once more for a message that is tried again then: make the "
+                "key of the message alone, such as context.id.key"
+            )
+            yield told, stage
 
 
 def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:

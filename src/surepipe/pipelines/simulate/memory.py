@@ -11,7 +11,16 @@ import inspect
 import sys
 import sysconfig
 from collections import deque
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence, Set
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+    Set,
+)
 from contextlib import suppress
 from copy import deepcopy
 from dataclasses import dataclass
@@ -21,7 +30,7 @@ from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import resolve_name
 from inspect import isdatadescriptor, isroutine
-from itertools import count
+from itertools import count, islice
 from logging import Logger
 from pathlib import Path
 from re import Pattern
@@ -102,20 +111,28 @@ def _is_method_descriptor(kind: Any) -> bool:
 
 def is_large(value: object) -> bool:
     """A table, say: too much to be copied for each process, or to be read after each run."""
-    seen: dict[int, None] = {}
-    pending = [value]
     count = 0
-    while pending:
-        one = pending.pop()
-        if id(one) in seen:
-            continue
-        seen[id(one)] = None
-        inner = _inner(one)
+    for _, inner in _all_in(value):
         count += len(inner)
         if count > LARGE:
             return True
-        pending += inner.values() if isinstance(inner, Mapping) else inner
     return False
+
+
+def _all_in(
+    value: object, inside: Callable[[object], Collection[object]] | None = None
+) -> Iterator[tuple[object, Collection[object]]]:
+    """A value and all that is in it, each once, with what is right inside of it. What that is may be said by
+    ``inside``."""
+    seen: dict[int, object] = {}
+    pending = deque([value])
+    while pending:
+        one = pending.popleft()
+        if id(one) not in seen:
+            seen[id(one)] = one
+            inner = (inside or _inner)(one)
+            yield one, inner
+            pending += inner.values() if isinstance(inner, Mapping) else inner
 
 
 def _inner(value: object) -> Collection[object]:
@@ -294,23 +311,21 @@ def _functions_within(
     called: str, value: object, module: ModuleType
 ) -> Iterator[tuple[str, FunctionType]]:
     """The value as a function, or those that it holds: a table of handlers, an object of a class of the module."""
-    seen: dict[int, object] = {}
-    pending = deque([value])
-    while pending and len(seen) <= LARGE:
-        one = pending.popleft()
-        if id(one) in seen:
-            continue
-        seen[id(one)] = one
+
+    def inside(one: object) -> Collection[object]:
+        if type(one).__module__ in (*_COPIED_FROM, module.__name__):
+            with suppress(Exception):  # the code of a user's own container may raise anything
+                inner = _inner(one)
+                return list[object](inner.values() if isinstance(inner, Mapping) else inner)
+        return ()
+
+    for one, _ in islice(_all_in(value, inside), LARGE):
         yield from ((called, function) for function in _functions_of(one))
         kind: type = type(one)
         if (
             kind.__module__ == module.__name__
         ):  # it may stand in a function, where nobody else finds it
             yield from _functions_of_class(called, kind)
-        if kind.__module__ in (*_COPIED_FROM, module.__name__):
-            with suppress(Exception):  # the code of a user's own container may raise anything
-                inner = _inner(one)
-                pending += inner.values() if isinstance(inner, Mapping) else inner
 
 
 def _functions_of_class(called: str, owner: type) -> Iterator[tuple[str, FunctionType]]:
@@ -671,20 +686,12 @@ def _locks_in(value: object) -> dict[int, Any]:
     """New locks for those that a value holds, which ``deepcopy`` can't make, and their methods for those that it
     keeps by themselves, as a condition does."""
     found: dict[int, Any] = {}
-    seen: dict[int, object] = {}
-    pending = [value]
-    while pending:
-        one = pending.pop()
-        if id(one) in seen:
-            continue
-        seen[id(one)] = one
+    for one, _ in _all_in(value):
         lock: Any = getattr(one, "__self__", None) if isinstance(one, BuiltinFunctionType) else one
         kind: Any = cast("object", type(lock))
         if make := _LOCKS.get(kind):
             new = found.setdefault(id(lock), make())
             found[id(one)] = new if one is lock else getattr(new, cast("Any", one).__name__)
-        inner = _inner(one)
-        pending += inner.values() if isinstance(inner, Mapping) else inner
     return found
 
 

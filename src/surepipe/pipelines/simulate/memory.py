@@ -316,7 +316,9 @@ def _functions_within(
         if type(one).__module__ in (*_COPIED_FROM, module.__name__):
             with suppress(Exception):  # the code of a user's own container may raise anything
                 inner = _inner(one)
-                return list[object](inner.values() if isinstance(inner, Mapping) else inner)
+                parts: list[object] = []
+                parts += inner.values() if isinstance(inner, Mapping) else inner
+                return parts
         return ()
 
     for one, _ in islice(_all_in(value, inside), LARGE):

@@ -322,10 +322,13 @@ def _keys(subject: PlanSubject, options: Options, *, another_day: bool = False) 
 
 
 def _of_a_day(today: _Keys, later: _Keys) -> Iterator[tuple[str, str]]:
-    """Stages that name an effect by the time, though not by one that has passed at the next attempt."""
+    """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
+    first effect."""
+    seen: set[str] = set()
     for (stage, effect), keys in today.items():
         others = later.get((stage, effect), keys)
-        if others != keys:
+        if others != keys and stage not in seen:
+            seen.add(stage)
             outside, action, value = effect
             told = (
                 f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(keys))}, and on another day "

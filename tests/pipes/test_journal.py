@@ -485,6 +485,18 @@ def test_the_journal_is_told_in_batches_while_other_writes_wait_and_at_once_when
     assert_all_confirmed(wire)
 
 
+def test_a_pipe_that_takes_no_more_tells_its_journal_at_once_what_is_confirmed() -> None:
+    """One of three is never confirmed, and the pipe is closed: the next life finds that one alone (pipes L-6)."""
+    host = ready()
+    host.send(b"a", b"b", b"c")
+    host.answer(WriteStored())
+    host.answer(WriteStored())
+    host.settle(2)
+    assert host.asked == []
+    host.take(host.machine.close(host.now))
+    assert host.writing == ForgetRows(LIFE, 2)
+
+
 def test_every_step_conserves_messages_over_lives_with_and_without_loss() -> None:
     """Loaded + accepted = confirmed + in flight + backlog + given up, in each life (pipes O-2)."""
     for seed in range(10):

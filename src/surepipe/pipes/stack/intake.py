@@ -36,6 +36,11 @@ class IntakePort(Protocol):
         """Monotonic microseconds of the step that is running."""
         ...
 
+    @property
+    def closing(self) -> bool:
+        """True once no more is offered."""
+        ...
+
     def emit(self, effect: Effect) -> None:
         """Add to the effects of this step."""
         ...
@@ -75,7 +80,6 @@ class Intake:
         self.life = life
         self.next = 1
         self.begun = False
-        self.closed = False
         self.stopped = ""
         self.renumbered: list[bytes] = []
         self.newly_confirmed = RangeSet()
@@ -83,12 +87,12 @@ class Intake:
     @property
     def room(self) -> int:
         """Messages that would be taken now."""
-        return 0 if self.closed or self.stopped or self.renumbered else self.outermost.room
+        return 0 if self.stopped or self.renumbered else self.outermost.room
 
     @property
     def room_bytes(self) -> int:
         """Payload bytes that would be taken now."""
-        return 0 if self.closed or self.stopped or self.renumbered else self.outermost.room_bytes
+        return 0 if self.stopped or self.renumbered else self.outermost.room_bytes
 
     @property
     def active(self) -> bool:
@@ -140,8 +144,6 @@ class Intake:
         """The prefix that may be offered at all, and why not the rest."""
         if self.stopped:
             return (), RejectReason.STOPPED
-        if self.closed:
-            return (), RejectReason.CLOSED
         run = payloads if isinstance(payloads, Payloads) else sized(payloads)
         if run.longest <= self.message_max_bytes:
             return run, RejectReason.FULL

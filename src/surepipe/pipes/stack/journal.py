@@ -182,16 +182,12 @@ class JournaledIntake(Intake):
     @property
     def room(self) -> int:
         """Messages that would be taken now."""
-        return max(0, self.bound - self.pending - self.backlog) if self._takes else 0
+        return max(0, self.bound - self.pending - self.backlog) if not self.stopped else 0
 
     @property
     def room_bytes(self) -> int:
         """Payload bytes that would be taken now."""
-        return max(0, self.bound_bytes - self.waiting_bytes) if self._takes else 0
-
-    @property
-    def _takes(self) -> bool:
-        return not (self.closed or self.stopped)
+        return max(0, self.bound_bytes - self.waiting_bytes) if not self.stopped else 0
 
     @property
     def pending(self) -> int:
@@ -334,11 +330,14 @@ class JournaledIntake(Intake):
 
     @property
     def _must_forget(self) -> bool:
-        """The journal is told when an older epoch is over, when it lags far behind, and at rest."""
+        """The journal is told when an older epoch is over, when it lags far behind, at rest, and, as an end may be
+        near, once nothing more is taken: what it was not told comes again in the next life."""
         behind = self.floor - self.forgotten
         is_over = self.serving != self.life and self._all_confirmed
         is_at_rest = self._all_confirmed and not self.unstored
-        return is_over or behind >= FORGET_EVERY or (behind > 0 and is_at_rest)
+        return (
+            is_over or behind >= FORGET_EVERY or (behind > 0 and (is_at_rest or self.port.closing))
+        )
 
     @property
     def _all_confirmed(self) -> bool:

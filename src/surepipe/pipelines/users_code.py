@@ -6,8 +6,10 @@ import inspect
 import os
 import sys
 import sysconfig
+import threading
 import traceback
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -67,13 +69,46 @@ def imported(path: str, folder: Path | None = None) -> Callable[..., object]:
 
 def _module(path: str, name: str) -> ModuleType:
     try:
-        return import_module(name)
+        with _outlived():
+            return import_module(name)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever the user's module raises: a slip of syntax, an exit
         raise ConfigurationError(
             f"{path}: {name} can't be imported from {Path.cwd()}: {_why(error, name)}"
         ) from error
+
+
+class ProcessEnds(BaseException):
+    """A module ends its process while it is imported: that would end the command without a word, and with the code
+    that the module chose."""
+
+
+@contextmanager
+def _outlived() -> Generator[None]:
+    """While this lasts, what ends this process at once, or replaces it, raises ProcessEnds. Calls of other threads,
+    and of children that are forked meanwhile, do what they say."""
+    names = ("_exit", "abort", "execv", "execve")  # the other exec... call these two
+    here = os.getpid(), threading.get_ident()
+    reals = {name: getattr(os, name) for name in names}
+
+    def guarded(name: str) -> Callable[..., object]:
+        def guard(*args: object) -> object:
+            if getattr(os, name) is not guard:  # a module keeps it by name, and calls it later
+                return getattr(os, name)(*args)
+            if (os.getpid(), threading.get_ident()) != here:
+                return reals[name](*args)
+            raise ProcessEnds(f"os.{name} would end the command")
+
+        return guard
+
+    for name in names:
+        setattr(os, name, guarded(name))
+    try:
+        yield
+    finally:
+        for name, real in reals.items():
+            setattr(os, name, real)
 
 
 def require_own(path: str, folder: Path | None) -> None:

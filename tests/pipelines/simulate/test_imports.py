@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from surepipe.cli.output import Exit
-from tests.pipelines.simulate.kit import simulated
+from tests.pipelines.simulate.kit import shop, simulated
 
 AT_IMPORT = {
     "time.time()": "import time",
@@ -62,3 +64,39 @@ def test_a_date_that_is_asked_for_at_import_is_told_of(tmp_path: Path) -> None:
     done = simulated(tmp_path, stages)
     assert "note: shop_stages.py:3 asks for the date while its module is imported" in done.stdout
     assert done.stdout.count("asks for the date") == 1
+
+
+@pytest.mark.parametrize("how", ["os._exit(0)", "os.abort()", "os.execvp('true', ['true'])"])
+@pytest.mark.parametrize("name", ["simulate", "run"])
+def test_a_module_that_ends_the_process_is_told_of(tmp_path: Path, name: str, how: str) -> None:
+    """With its line, and never by the code that it chose: 0 would mean held."""
+    file = shop(tmp_path, f"import os\n{how}\ndef price(order):\n    return order\n")
+    done = subprocess.run(
+        [sys.executable, "-m", "surepipe", name, file.name],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
+    assert "shop_stages.py:2: ProcessEnds: os." in done.stderr
+
+
+def test_a_module_may_leave_the_folder_and_a_stage_may_not(tmp_path: Path) -> None:
+    """Paths of the plan are those of the folder of the command, on one process and on several."""
+    leaving = "import os\nos.chdir('/')\ndef price(order):\n    return order\n"
+    done = simulated(tmp_path, leaving, "--faults", "process-crash", "--seeds", "20")
+    assert done.returncode == Exit.HELD, done.stdout + done.stderr
+    done = simulated(
+        tmp_path, "import os\ndef price(order):\n    os.chdir('/')\n    return order\n"
+    )
+    assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
+    assert "shop_stages.py:3: a stage changes the current folder" in done.stderr
+
+
+def test_a_name_that_a_module_took_at_import_means_what_it_says_later(tmp_path: Path) -> None:
+    """``from os import _exit``: a stage that calls it is refused in a simulation."""
+    stage = "from os import _exit\ndef price(order):\n    _exit(0)\n"
+    done = simulated(tmp_path, stage)
+    assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
+    assert "shop_stages.py:3: a stage ends its process" in done.stderr

@@ -523,6 +523,7 @@ _REFUSED = {
     "signal.pthread_kill": "sends a signal",
     "_thread.start_new_thread": "starts a thread",
     "_thread.start_joinable_thread": "starts a thread",
+    "os.chdir": "changes the current folder",
     "os.remove": "removes a file",
     "os.rename": "renames a file",
     "os.truncate": "cuts a file",

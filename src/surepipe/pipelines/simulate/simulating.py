@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import chdir, suppress
 from dataclasses import dataclass, field, replace
 from itertools import islice
 from pathlib import Path
@@ -1011,7 +1011,8 @@ def simulation_of_plan(
     """A plan with its stages, whether or not it does what it expects. Raises ConfigurationError."""
     look_first_in(plan.folder)
     _require_own(plan)
-    subject = subject_of_plan(plan, messages=messages, check=check)
+    with chdir("."):  # where a module goes while it is imported, the command does not
+        subject = subject_of_plan(plan, messages=messages, check=check)
     has_check = check is not None or plan.simulate.check is not None
     return Simulation(subject, subject.most, faults, has_check, reports, replay_with)
 

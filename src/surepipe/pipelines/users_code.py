@@ -86,8 +86,8 @@ class ProcessEnds(BaseException):
 
 @contextmanager
 def _outlived() -> Generator[None]:
-    """While this lasts, what ends this process at once, or replaces it, raises ProcessEnds. Calls of other threads,
-    and of children that are forked meanwhile, do what they say."""
+    """While this lasts, what ends this process at once, or replaces it, raises ProcessEnds. Calls of other
+    threads, and of children that are forked meanwhile, do what they say."""
     names = ("_exit", "abort", "execv", "execve")  # the other exec... call these two
     here = os.getpid(), threading.get_ident()
     reals = {name: getattr(os, name) for name in names}

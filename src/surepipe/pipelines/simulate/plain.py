@@ -289,15 +289,27 @@ class PlainRun(Deployment):
             self._way = *before, Carried(part.name, digest, canonical(message))
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
-            if part.book is None:
-                self._pass_on(part.name, carried, about)
-            else:
+            if part.book is not None:
                 self._through_book(part, part.book, carried, about)
+            elif part.lanes:
+                self._through_lanes(part, carried, about)
+            else:
+                self._pass_on(part.name, carried, about)
             self._way = before
         elif isinstance(part, StagePart):
             self._through(part, message, about)
         else:
             self._kept(cast("AnySink", part), message, about)
+
+    def _through_lanes(self, pipe: PipePart, message: object, about: About) -> None:
+        before, self._key = self._key, None
+        (word,) = key_words(self._plan, pipe)
+        with suppress(Exception):  # a message without its key goes into no lane
+            self._key = str(self._told_by(word or "", message))
+        try:
+            self._pass_on(pipe.name, message, about)
+        finally:
+            self._key = before
 
     def _through_book(
         self, pipe: PipePart, book: BookRoutePart, message: object, about: About

@@ -738,6 +738,8 @@ class Simulation:
                 f"{place} asks for the date while its module is imported, which is the real clock's: a run of "
                 "another day may go another way (time.time() is virtual there too)"
             )
+        for end, why in self.subject.not_judged_by_key().items():
+            yield f"the order of each key at {end} is judged pipe by pipe alone, as {why}"
         yield from sorted(self.subject.forgotten)
         if first := self.written or written.first_written():
             yield written.told(first)

@@ -14,6 +14,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
 from surepipe.pipelines.assessing import chain_of, hop_of
+from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import Trying
@@ -129,21 +130,34 @@ class PlanSubject:
 
     @cached_property
     def ways_by_key(self) -> dict[str, frozenset[str]]:
-        """Of each end that one way leads to, through one book and no lanes: the faults through which each key
-        keeps its order there; without an end that promises none."""
+        """Of each end that one way leads to, through pipes that all tell the same key, or one book: the faults
+        through which each key keeps its order there; without an end that promises none."""
         found: dict[str, frozenset[str]] = {}
-        ways = list(self.plan.ways())
-        for way in ways:
-            pipes = [self.plan.part(name) for name in way.names]
-            books = [part for part in pipes if isinstance(part, PipePart) and part.workers]
-            if len(books) != 1 or books[0].book is None:
-                continue
-            if sum(other.end == way.end for other in ways) > 1:
-                continue
-            claim = _claim(self._derived(way, by_key=True))
-            if "monotonic" in claim:
-                found[way.end] = frozenset(claim["monotonic"])
+        for way in self.plan.ways():
+            if self._keyed_pipes(way) and not self._why_not_by_key(way):
+                claim = _claim(self._derived(way, by_key=True))
+                if "monotonic" in claim:
+                    found[way.end] = frozenset(claim["monotonic"])
         return found
+
+    def not_judged_by_key(self) -> dict[str, str]:
+        """Of the other ends behind lanes: why what comes of each key there is not compared with its order."""
+        ways = [way for way in self.plan.ways() if self._keyed_pipes(way)]
+        return {way.end: why for way in ways if (why := self._why_not_by_key(way))}
+
+    def _keyed_pipes(self, way: Way) -> list[PipePart]:
+        parts = [self.plan.part(name) for name in way.names]
+        return [part for part in parts if isinstance(part, PipePart) and part.workers]
+
+    def _why_not_by_key(self, way: Way) -> str:
+        keyed = self._keyed_pipes(way)
+        words = sorted({str(word) for pipe in keyed for word in key_words(self.plan, pipe)})
+        if len(words) > 1:
+            return f"its pipes tell different keys ({', '.join(words)})"
+        if len(keyed) > 1 and any(pipe.book is not None for pipe in keyed):
+            return "there is a book beside other pipes with keys"
+        several = sum(other.end == way.end for other in self.plan.ways()) > 1
+        return "several ways lead there" if several else ""
 
     def _derived(self, way: Way, *, by_key: bool = False) -> Guarantee:
         chain = chain_of(self.plan, way, {})

@@ -39,14 +39,18 @@ def functions_in(parts: Iterable[T]) -> Iterator[tuple[T, str, str]]:
                     yield part, key, path
 
 
+_added: list[str] = []
+"""The folder of the plan before, if nobody else has put it among the places."""
+
+
 def look_first_in(folder: Path | None) -> list[str]:
     """From now on modules are found in this folder (that of a plan's file), then where this runs, then where
-    Python looks. Gives these places, in that order."""
-    here = str(Path.cwd())
-    others = [place for place in sys.path if folder is None or place != str(folder)]
-    begin = [] if folder is None else [str(folder)]
-    end = others if here in others or "" in others else [here, *others]
-    sys.path[:] = [*begin, *end]
+    Python looks, and no more in that of the plan before. Gives these places, in that order."""
+    here, first = str(Path.cwd()), [] if folder is None else [str(folder)]
+    others = [place for place in sys.path if place not in _added]
+    _added[:] = [place for place in first if place not in others]
+    others = [place for place in others if place not in first]
+    sys.path[:] = [*first, *([] if here in others or "" in others else [here]), *others]
     return sys.path
 
 
@@ -132,7 +136,11 @@ def _file_in(folder: Path, steps: Sequence[str]) -> Path | None:
 
 
 def _is_same(own: Path, loaded: Path) -> bool:
-    return loaded.is_file() and own.samefile(loaded)
+    """One file, or a copy of a module: of packages that begin alike the rest may differ."""
+    if not loaded.is_file():
+        return False
+    is_package = own.name == "__init__.py"
+    return own.samefile(loaded) or (not is_package and own.read_bytes() == loaded.read_bytes())
 
 
 def _why(error: BaseException, module: str) -> str:

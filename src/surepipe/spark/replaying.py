@@ -18,7 +18,7 @@ from surepipe.actors.consuming.coroutines import HandlerKind, kind_of
 from surepipe.core.store_requests import KEEP_ALL, StreamInfo
 from surepipe.errors import ConfigurationError, StoreReset
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.run.real import RealEnvironment
+from surepipe.pipelines.run.real import RealEnvironment, function_at
 from surepipe.pipelines.stages import StageCall
 from surepipe.spark.columns import (
     BINARY,
@@ -108,7 +108,7 @@ class ReplayWanted:
 
 def check(wanted: ReplayWanted, plan: Plan | None = None) -> None:
     """All that is refused before anything starts. Raises ConfigurationError, StoreUnavailable."""
-    RealEnvironment(plan or _NO_PLAN).function(wanted.call)
+    function_at(wanted.call, None if plan is None else plan.folder)
     if (wanted.target, wanted.into) == (wanted.place, wanted.stream):
         raise ConfigurationError(
             f"{wanted.stream} can't be replayed into itself: name another stream"
@@ -169,7 +169,7 @@ def _through(call: str) -> Callable[[Batches], Batches]:
 
     def work(batches: Batches) -> Batches:
         environment, codec = RealEnvironment(_NO_PLAN), AutoCodec()
-        found = environment.function(call)
+        found = function_at(call, None)
         function = StageCall(found, None, awaits=kind_of(found) is HandlerKind.COROUTINE)
         for batch in batches:
             indexes: list[int] = []

@@ -332,6 +332,26 @@ def test_a_task_that_never_has_to_wait_lets_others_have_a_turn(how: str) -> None
     assert 0 < longest <= (512 if how == "send_many" else 64)
 
 
+@pytest.mark.parametrize("how", ["gather", "create_task"])
+def test_many_tasks_that_send_one_message_each_keep_the_order_in_which_they_were_made(
+    how: str,
+) -> None:
+    """None of them has had more than its turn, so none is made to wait for one."""
+    seen: list[object] = []
+
+    async def main() -> None:
+        async with Pipe("orders") as pipe:
+            pipe.receive(seen.append)
+            if how == "gather":
+                await asyncio.gather(*[pipe.send(number) for number in range(500)])
+            else:
+                tasks = [asyncio.create_task(pipe.send(number)) for number in range(500)]
+                await asyncio.wait(tasks)
+
+    run(main)
+    assert seen == list(range(500))
+
+
 def test_a_plain_loop_does_not_block_the_event_loop_that_its_messages_come_from() -> None:
     """What is there it gives; where it would have to wait it says what to write. Its last message comes again."""
 

@@ -22,6 +22,7 @@ import select
 import selectors
 import sys
 import threading
+import weakref
 from asyncio.base_events import BaseEventLoop
 from collections import deque
 from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine, Generator
@@ -834,20 +835,33 @@ async def in_task(work: Callable[[], T]) -> T:
     return cast("T", asked)
 
 
+def _nobody() -> None:
+    return None
+
+
 class _Breath(threading.local):
+    """The task of this thread's loop that made the last call, and so many of them without another one between."""
+
+    task: Callable[[], object] = staticmethod(_nobody)
     calls = 0
-    """So many on this thread since its loop had a turn by force."""
+
+    def is_due(self) -> bool:
+        """A call of the current task: True when that has made so many that others should have a turn. A task of
+        one call keeps its place among others of that kind."""
+        task = asyncio.current_task()
+        if task is None or self.task() is not task:
+            self.task, self.calls = weakref.ref(task) if task is not None else _nobody, 0
+        self.calls = (self.calls + 1) % BREATH
+        return not self.calls
 
 
 _BREATH = _Breath()
 
 
 async def in_turn(work: Callable[[], T]) -> T:
-    """As ``in_task``, for what somebody may call again and again and never has to wait for: now and then others on
+    """As ``in_task``, for what a task may call again and again and never has to wait for: now and then others on
     the loop get a turn, before anything happens that a cancellation would undo."""
-    _BREATH.calls += 1
-    if _BREATH.calls >= BREATH:
-        _BREATH.calls = 0
+    if _BREATH.is_due():
         await asyncio.sleep(0)
     return await in_task(work)
 

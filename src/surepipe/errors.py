@@ -34,6 +34,10 @@ class ContractViolation(MisuseError):
     """A precondition of a checked interface does not hold; nothing was changed."""
 
 
+class TransactionEnded(MisuseError):
+    """What a handler did ended the transaction that it was lent: nothing that was done in it is left."""
+
+
 class PipeClosed(MisuseError):
     """The pipe was closed (or never opened) and takes no more messages."""
 

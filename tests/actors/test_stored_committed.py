@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import cast
 
@@ -13,7 +15,7 @@ from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Transaction
 from surepipe.errors import CompositionError, MisuseError, StoreUnavailable
 from surepipe.storage import MemoryStore, MemoryTransaction, SqliteStore, SqliteTransaction
 from surepipe.storage.positions import ReceiverState
-from tests.actors.kit import Noted
+from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
     QUICK_STREAM,
     STREAM,
@@ -319,6 +321,89 @@ def test_a_handler_can_not_end_the_transaction_it_is_in(tmp_path: Path) -> None:
             pipe.flush(10)
         assert effects_in(store) == []
     assert [letter.error_type for letter in letters] == [sqlite3.DatabaseError.__name__]
+    assert "The pipe ends the transaction" in next(iter(letters)).error_text
+
+
+def roll_back(transaction: SqliteTransaction) -> None:
+    """The table lets no number in twice; SQLite ends the transaction in answer."""
+    transaction.connection.execute("INSERT OR ROLLBACK INTO once VALUES (1)")
+
+
+def roll_back_quietly(transaction: SqliteTransaction) -> None:
+    """The same, and nobody is told."""
+    with suppress(sqlite3.IntegrityError):
+        roll_back(transaction)
+
+
+def roll_back_and_begin_anew(transaction: SqliteTransaction) -> None:
+    """A savepoint outside of a transaction begins one, which is not the one that was lent."""
+    roll_back_quietly(transaction)
+    transaction.connection.execute("SAVEPOINT own")
+
+
+def raise_in_a_trigger(transaction: SqliteTransaction) -> None:
+    """RAISE(ROLLBACK)."""
+    transaction.connection.execute("INSERT INTO guarded VALUES (1)")
+
+
+def close_it(transaction: SqliteTransaction) -> None:
+    """What the pipe lent is not the handler's to close."""
+    transaction.connection.close()
+
+
+@pytest.mark.parametrize("how", ["plain", "coroutine", "batch"])
+@pytest.mark.parametrize(
+    "end", [roll_back, roll_back_quietly, roll_back_and_begin_anew, raise_in_a_trigger, close_it]
+)
+def test_whoever_ends_the_transaction_has_failed_and_no_other_message_of_the_delivery(
+    tmp_path: Path, how: str, end: Callable[[SqliteTransaction], None]
+) -> None:
+    """Number 2 of 0..4 does so at each of its two attempts: it alone has a letter, which says why, and all others
+    have their effect once."""
+    letters, calls = DeadLetters(), list[object]()
+
+    def handle(message: object, transaction: Transaction) -> None:
+        assert isinstance(transaction, SqliteTransaction)
+        calls.append(message)
+        put_effect(message, transaction)
+        if message == 2:
+            end(transaction)
+
+    async def handle_in_task(message: object, transaction: Transaction) -> None:
+        handle(message, transaction)
+
+    def handle_many(messages: list[object], transaction: Transaction) -> None:
+        for message in messages:
+            handle(message, transaction)
+
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        with store.transaction() as transaction:
+            for sql in (
+                "CREATE TABLE once (n UNIQUE)",
+                "INSERT INTO once VALUES (1)",
+                "CREATE TABLE guarded (n)",
+                "CREATE TRIGGER guard BEFORE INSERT ON guarded BEGIN SELECT RAISE(ROLLBACK, 'no'); END",
+            ):
+                transaction.connection.execute(sql)
+        with Pipe(
+            "orders",
+            state=store,
+            boundary="committed",
+            retries=2,
+            retry_min_s=0.001,
+            dead_letter=letters,
+        ) as pipe:
+            pipe.send_many(range(5))
+            if how == "batch":
+                pipe.receive_many(handle_many)
+            else:
+                pipe.receive(handle_in_task if how == "coroutine" else handle)
+            pipe.flush(PATIENCE_S)
+        assert effects_in(store) == [0, 1, 3, 4]
+    assert calls.count(2) == 3  # once beside others, and two attempts
+    assert [(letter.seq, letter.attempts) for letter in letters] == [(3, 2)]
+    assert "a statement ended the transaction" in next(iter(letters)).error_text
 
 
 def test_two_stores_on_one_file_are_one_store(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
 
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, TransactionEnded
 
 STATE_MAX_BYTES = 64 * 1024
 """The longest ``state`` that a position may carry."""
@@ -901,6 +901,11 @@ class Transaction:
         """Add a mark that goes up: beside the append that decides, or a commit."""
         self.add(RaiseMark(mark))
 
+    @property
+    def is_over(self) -> bool:
+        """True when what the caller did has ended it inside of the block, so that nothing of it is left."""
+        return False
+
     def joined(self) -> Together:
         """What was added, as one request."""
         return Together(tuple(self.requests), self.is_decided and bool(self.requests))
@@ -926,6 +931,19 @@ def when_done(transaction: Transaction, change: Callable[[], None]) -> bool:
 def _changes_of(transaction: Transaction) -> list[Callable[[], None]] | None:
     """No method, as stages see the transaction."""
     return transaction._changes  # pyright: ignore[reportPrivateUsage]
+
+
+OVER = (
+    "a statement ended the transaction that this ran in (INSERT OR ROLLBACK, ON CONFLICT ROLLBACK, "
+    "RAISE(ROLLBACK) in a trigger, a closed connection), and nothing of it is left: use ABORT in place of "
+    "ROLLBACK, and leave the end to the pipe"
+)
+
+
+def require_open(transaction: Transaction) -> None:
+    """For whoever has lent it, behind each call of the borrower's: raises TransactionEnded."""
+    if transaction.is_over:
+        raise TransactionEnded(OVER)
 
 
 @contextmanager

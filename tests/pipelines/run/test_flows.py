@@ -3,6 +3,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import sqlite3
 import threading
 from collections.abc import Iterator
 from contextvars import ContextVar
@@ -487,6 +488,40 @@ def test_a_stage_whose_writes_are_refused_has_failed_and_its_message_ends_in_the
             rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
     assert (letter.letter.seq, letter.letter.error_type) == (3, "ConfigurationError")
     assert [row[0] for row in rows] == [1, 2, 4, 5, 6]
+
+
+@pytest.mark.parametrize("kind", ["stage", "sink"])
+def test_a_part_that_ends_the_transaction_has_failed_and_its_message_ends_in_the_dead_letters(
+    kind: str,
+) -> None:
+    """Number 3 of 6 has SQLite roll back, and swallows the error: it has a letter, and the others pass once."""
+
+    def book(order: int, context: Context) -> int:
+        connection = cast("SqliteTransaction", context.transaction).connection
+        connection.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER UNIQUE)")
+        connection.execute("INSERT INTO booked VALUES (?)", (order,))
+        if order == 3:
+            with contextlib.suppress(sqlite3.IntegrityError):
+                connection.execute("INSERT OR ROLLBACK INTO booked VALUES (3)")
+        return order
+
+    write_lines("in.jsonl", range(1, 7))
+    more = "retries: 2, retry_min_s: 0.001, dead_letter: main/dead"
+    stage = staged(f'  last: {{from: intake, call: "test:book", {more}}}\n')
+    sink = (
+        f"{LINES}pipes:\n{INTAKE}"
+        f'sinks:\n  table: {{from: intake, kind: python, call: "test:book", {more}}}\n'
+    )
+    run(plan_of(stage if kind == "stage" else sink), book=book)
+    with SqliteStore("main.db") as store:
+        (letter,) = letters_in({"main": store}, "main/dead").all()
+        with store.transaction() as transaction:
+            rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
+    assert [row[0] for row in rows] == [1, 2, 4, 5, 6]
+    assert (letter.letter.seq, letter.letter.attempts) == (3, 2)
+    assert "a statement ended the transaction" in letter.letter.error_text
+    if kind == "stage":
+        assert read_lines("out.jsonl") == [1, 2, 4, 5, 6]
 
 
 CHAIN = """\

@@ -4,8 +4,8 @@ One transaction takes a whole delivery, or what of it was handled within 0.1 s (
 store), or as much as it has room for. When a message fails, what its handler did in the transaction is taken back;
 what stands before it is committed, and then the message is tried again like any other. When the store refuses what
 several messages have added, they are taken anew, one by one, so that only the one to blame fails; and so they are
-when a batch handler fails on them. A store whose transactions take nothing back gets one for each message;
-``receive_many`` gives it one for many.
+when a batch handler fails on them, or when a statement of a handler ends the transaction. A store whose
+transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
 """
 
 from __future__ import annotations
@@ -25,16 +25,24 @@ from surepipe.actors.ends.stores import CommittableState
 from surepipe.actors.store_calls import Asked
 from surepipe.core.callables import refusal_of
 from surepipe.core.store_requests import (
+    OVER,
     Committed,
     Failed,
     Transaction,
     TransactionalStore,
     Unavailable,
     called,
+    require_open,
     said_together,
     when_done,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, words_of
+from surepipe.errors import (
+    ConfigurationError,
+    MisuseError,
+    StoreUnavailable,
+    TransactionEnded,
+    words_of,
+)
 
 T = TypeVar("T")
 CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
@@ -175,6 +183,7 @@ class Commits:
         context = copy_context()
         try:
             context.run(self._finish, context.run(handler, message, transaction), transaction)
+            require_open(transaction)
         except BaseExceptionGroup as group:
             if group.split(StoreUnavailable)[1] is None:
                 raise StoreUnavailable(words_of(group)) from group
@@ -254,10 +263,12 @@ class Commits:
     def _commit_some(
         self, work: Work, take: Callable[[Work, Transaction], Taken], *, parts: bool
     ) -> None:
-        work.tried = None
+        work.tried, done, is_over = None, work.done, False
         try:
             with _Measured(self._store.transaction(), self._asking) as transaction:
                 done, failure = take(work, transaction)
+                if is_over := transaction.is_over:  # what stands before it is taken back, too
+                    raise failure or TransactionEnded(OVER)
                 if done > work.done:
                     request = self._state.request(self._state_after(work, done))
                     work.tried = done, request
@@ -268,6 +279,11 @@ class Commits:
             return
         except StoreUnavailable as error:  # the message is not to blame
             work.trouble = error
+            return
+        except BaseException:
+            if not is_over or done == work.done or work.one_by_one:
+                raise
+            work.one_by_one = True
             return
         if done > work.done and not transaction.done:
             work.one_by_one = parts and done > work.done + 1 and _is_of_handlers(transaction)

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from typing import TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import SETTLED, HandlerKind, keep_settled, kind_of
-from surepipe.core.store_requests import Committed, Failed, Stored, Transaction
+from surepipe.core.store_requests import Committed, Failed, Stored, Transaction, require_open
 from surepipe.errors import MisuseError, PayloadTooLarge
 from surepipe.pipelines.assembly import Environment
 from surepipe.pipelines.calling import (
@@ -428,6 +428,8 @@ class StageFlow:
         def call(message: object, about: About, turn: FlowTurn) -> None:
             start = _added_to(turn.transaction)
             put(message, about, turn)
+            if turn.transaction is not None:
+                require_open(turn.transaction)
             turn.had_transaction(part, start)
 
         return call if isinstance(part, PythonSink) else put
@@ -523,6 +525,8 @@ class StageFlow:
                 result = environment.call(name, one, message)
                 if not is_flat:
                     require_answer(what, does, result)
+                if turn.transaction is not None and asks:
+                    require_open(turn.transaction)
             except Exception as error:
                 failed(error, turn)
                 raise

@@ -318,7 +318,10 @@ class FlowLoop:
             except BaseException as error:  # noqa: BLE001 - the machine decides what becomes of it
                 for part, mark in zip(parts, marks, strict=True):
                     part.back_to(mark)
-                failure = run.failed(about, error)
+                failure = error
+                # One that took back those before it is tried again alone, behind them: that counts.
+                if done == start or transaction is None or not transaction.is_over:
+                    failure = run.failed(about, error)
                 break
             done += 1
             if settles_each:

@@ -7,6 +7,7 @@ from collections.abc import Generator
 from contextlib import contextmanager
 
 from surepipe.core.store_requests import (
+    OVER,
     AllDone,
     AppendRun,
     Changed,
@@ -19,14 +20,20 @@ from surepipe.core.store_requests import (
     RaiseMark,
     Together,
     Transaction,
+    require_open,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, TransactionEnded
 from surepipe.storage.sqlite import positions as sqlite_positions
 from surepipe.storage.sqlite import streams as sqlite_streams
 from surepipe.storage.sqlite import tables as sqlite_tables
-from surepipe.storage.sqlite.file import SqliteFile, is_busy
+from surepipe.storage.sqlite.file import SqliteFile, is_busy, is_in_transaction
 from surepipe.storage.sqlite.writer import Blocks, Closed, Writer
 from surepipe.storage.together import perform_together, was_done_before, why_not
+
+_NOT_YOURS = (
+    "The pipe ends the transaction, and the tables surepipe_... are its own: a handler only writes to its own "
+    "tables, without commit, rollback, executescript and `with connection`."
+)
 
 
 class SqliteTransaction(Transaction):
@@ -66,10 +73,15 @@ class SqliteTransaction(Transaction):
         """It takes any number of parts, but not while others wait to write."""
         return self._lent is not None and self._writer.is_awaited
 
+    @property
+    def is_over(self) -> bool:
+        """True when a statement of the caller's ended it, or the caller closed the connection."""
+        return self._lent is not None and not is_in_transaction(self._lent)
+
     @contextmanager
     def part(self) -> Generator[None]:
         """When this inner block raises, its SQL and its requests are taken back (to a savepoint); the rest
-        stays."""
+        stays. Raises TransactionEnded where the block has ended the transaction."""
         requests, connection = len(self.requests), self.connection
         connection.execute("SAVEPOINT surepipe_part")
         try:
@@ -81,13 +93,16 @@ class SqliteTransaction(Transaction):
                     "connection waits in vain. Write through the transaction's own connection (in a stage "
                     "context.transaction.connection)."
                 )
+            if getattr(error, "sqlite_errorcode", None) == sqlite3.SQLITE_AUTH:
+                error.add_note(_NOT_YOURS)
             del self.requests[requests:]
-            if (
-                connection.in_transaction
-            ):  # some errors of SQLite have ended it: then nothing is left to take back
+            if not self.is_over:
                 connection.execute("ROLLBACK TO surepipe_part")
                 connection.execute("RELEASE surepipe_part")
+            elif not isinstance(error, TransactionEnded):
+                error.add_note(f"({OVER})")
             raise
+        require_open(self)
         connection.execute("RELEASE surepipe_part")
 
     @contextmanager

@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from surepipe.errors import MisuseError, SurepipeError
-from surepipe.storage.sqlite.file import SqliteFile, breaks_connection, is_busy
+from surepipe.storage.sqlite.file import LendableConnection, SqliteFile, breaks_connection, is_busy
 
 T = TypeVar("T")
 _OUR_TABLES = "surepipe_"
@@ -328,9 +328,17 @@ class Writer:
         except BaseException:
             self._turn.release()
             raise
-        self._is_lent = True
+        self._lend_out(connection, is_lent=True)
         self._lent_at = time.monotonic()
         return connection
+
+    def _lend_out(self, connection: sqlite3.Connection, *, is_lent: bool) -> None:
+        """What the caller may do on the connection is looked at while it is lent."""
+        self._is_lent = is_lent
+        if isinstance(
+            connection, LendableConnection
+        ):  # a store may be given another way to connect
+            connection.is_lent = is_lent
 
     @property
     def is_awaited(self) -> bool:
@@ -346,7 +354,7 @@ class Writer:
         """
         connection = self._connection
         assert connection is not None
-        self._is_lent = False
+        self._lend_out(connection, is_lent=False)
         try:
             if not connection.in_transaction:
                 raise sqlite3.OperationalError("SQLite ended the transaction inside the block")
@@ -371,7 +379,8 @@ class Writer:
 
     def undo_lent(self) -> None:
         """Take back the lent transaction."""
-        self._is_lent = False
+        assert self._connection is not None
+        self._lend_out(self._connection, is_lent=False)
         try:
             self._undo()
         finally:

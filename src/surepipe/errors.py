@@ -93,7 +93,7 @@ def words_of(error: BaseException) -> str:
     """The text of an exception with its notes, and of a group with the texts of what is in it. Works also for a
     foreign exception whose own ``str`` fails."""
     try:
-        text = " ".join([str(error), *map(str, getattr(error, "__notes__", ()))])
+        text = _sentences([str(error), *map(str, getattr(error, "__notes__", ()))])
         if isinstance(error, BaseExceptionGroup):
             text += f": {_words_within(cast('BaseExceptionGroup[BaseException]', error))}"
         return text
@@ -101,6 +101,24 @@ def words_of(error: BaseException) -> str:
         return f"(its text can't be told: that raises {type(failure).__name__})"
 
 
+def _sentences(texts: list[str]) -> str:
+    """One behind the other; what is followed by another ends as a sentence does."""
+    *before, last = texts
+    return " ".join(
+        [*(text if text.endswith(tuple(".:;!?")) else f"{text}." for text in before if text), last]
+    )
+
+
+def named(kind: str, text: str) -> str:
+    """An exception by its type and what it says, if it says anything."""
+    return f"{kind}: {text}" if text else kind
+
+
+def a_or_an(word: str) -> str:
+    """The word with its article."""
+    return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"
+
+
 def _words_within(group: BaseExceptionGroup[BaseException]) -> str:
-    parts = [f"{type(one).__name__}: {words_of(one)}" for one in group.exceptions[:WORDS_MAX]]
+    parts = [named(type(one).__name__, words_of(one)) for one in group.exceptions[:WORDS_MAX]]
     return "; ".join([*parts, "..."] if len(group.exceptions) > WORDS_MAX else parts)

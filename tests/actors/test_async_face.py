@@ -332,6 +332,71 @@ def test_a_task_that_never_has_to_wait_lets_others_have_a_turn(how: str) -> None
     assert 0 < longest <= (512 if how == "send_many" else 64)
 
 
+def test_a_plain_accept_that_wants_an_async_face_is_told_what_to_write(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It has no loop; and a block around the face, in a coroutine function, is not what is meant either."""
+
+    def accept(channel: ChannelFace) -> None:
+        AsyncChannel(channel).receive(print)
+
+    async def accept_in_block(channel: ChannelFace) -> None:
+        async with cast("Channel", AsyncChannel(channel)) as face:
+            face.receive(print)
+
+    async def body() -> None:
+        for one in (accept, accept_in_block):
+            route = LocalRoute()
+            async with Listener(route, names="rpc", accept=one):
+                channel = Channel("rpc", route=route)
+                channel.send(1)
+                await asyncio.to_thread(channel.wait_up, 0.5)
+                channel.abort()
+
+    run(body)
+    assert "coroutine function, such as async def accept(channel)" in caplog.text
+    assert (
+        "call what it has (rpc stays open behind accept, and its Listener closes it)" in caplog.text
+    )
+
+
+def test_an_answer_that_is_awaited_by_mistake_is_sent_once() -> None:
+    """``await reply(n)``: its handler has not failed, so no attempt sends another."""
+    answers: list[object] = []
+
+    async def handle(number: object, reply: Reply) -> None:
+        await cast("Awaitable[None]", reply(number))
+
+    async def accept(channel: ChannelFace) -> None:
+        AsyncChannel(channel).receive(handle)
+
+    async def body() -> None:
+        route = LocalRoute()
+        async with (
+            Listener(route, names="rpc", accept=accept) as listener,
+            Channel("rpc", route=route) as channel,
+        ):
+            channel.receive(answers.append)
+            await channel.send_many(range(5))
+            await channel.flush()
+            await AsyncChannel(listener.at(channel.sync.address)).flush()
+
+    run(body)
+    assert answers == list(range(5))
+
+
+def test_a_pipe_that_was_finished_says_so_to_whoever_sends() -> None:
+    """It is not closed: it goes on to settle what it has."""
+
+    async def body() -> None:
+        async with Pipe("orders") as pipe:
+            pipe.finish()
+            with pytest.raises(PipeClosed, match="orders is finished and takes no more messages"):
+                await pipe.send(1)
+
+    run(body)
+
+
 @pytest.mark.parametrize("how", ["gather", "create_task"])
 def test_many_tasks_that_send_one_message_each_keep_the_order_in_which_they_were_made(
     how: str,
@@ -574,7 +639,7 @@ def test_a_block_that_is_cancelled_while_its_end_waits_ends_at_once_and_says_wha
         assert not threads[0].is_alive()
 
     run(body)
-    assert "pipe orders ends with 1 messages that are not confirmed" in caplog.text
+    assert "pipe orders ends with 1 message that is not confirmed" in caplog.text
     assert "died" not in caplog.text
 
 
@@ -670,7 +735,7 @@ def test_an_interrupt_while_a_pipe_is_closed_says_what_is_lost(
             pipe.close()
     finally:
         signal.signal(signal.SIGINT, former)
-    assert "messages that are not confirmed; they are given up" in caplog.text
+    assert "1 message that is not confirmed; it is given up" in caplog.text
 
 
 def test_a_pipe_between_processes_has_two_async_ends() -> None:

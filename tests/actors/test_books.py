@@ -214,7 +214,7 @@ def test_a_handler_that_keeps_failing_is_told_once(retries: int) -> None:
     (notice,) = told
     tries = min(retries, 5)
     assert str(notice) == (
-        f"pipe b (book): Poison, epoch 1, messages 1: queue 'A', {tries} attempts, the last raised "
+        f"pipe b (book): Poison, epoch 1, message 1: queue 'A', {tries} attempts, the last raised "
         f"ValueError: no such customer, try {tries}"
     )
 

@@ -320,7 +320,7 @@ def test_a_block_that_is_left_by_an_exception_ends_at_once(
     route = LocalRoute()
     with pytest.raises(ZeroDivisionError):
         _fail_inside(route, runtime)
-    assert "channel other ends with 1 messages that are not confirmed" in caplog.text
+    assert "channel other ends with 1 message that is not confirmed" in caplog.text
 
 
 def test_a_handler_can_not_close_its_own_channel(steps: StepRuntime) -> None:

@@ -95,7 +95,7 @@ def test_the_other_end_answers_and_handles_nothing(steps: StepRuntime) -> None:
 
 
 def test_the_other_end_of_a_channel_answers(steps: StepRuntime) -> None:
-    """An end that was accepted, and has no handler."""
+    """An end that was accepted, and has no handler: its caller hears that accept may be to blame."""
     route = LocalRoute()
     with Listener(
         route, names="c", accept=lambda _: None, layers=NARROW, runtime=steps
@@ -103,7 +103,10 @@ def test_the_other_end_of_a_channel_answers(steps: StepRuntime) -> None:
         channel = Channel("c", NARROW, route=route, runtime=steps)
         channel.send(1)
         steps.advance(1)
-        all_match(told(channel), LATELY)
+        all_match(
+            told(channel),
+            f"{LATELY}; if it was never called, the log there tells whether accept raised",
+        )
         listener.at(channel.address).abort()
 
 

@@ -415,7 +415,7 @@ def test_without_a_place_for_letters_poison_is_noticed_and_tried_for_ever(
     assert handler.done == ["a", "b", "c"]
     assert noted.kinds() == ["Poison"]
     assert [(n.pipe, n.end, n.ranges) for n in noted.notices] == [("p", "receiver", ((2, 2),))]
-    assert "messages 2" in str(noted.notices[0])
+    assert "message 2:" in str(noted.notices[0])
 
 
 def test_a_notices_callback_that_raises_does_no_harm(steps: StepRuntime) -> None:

@@ -44,7 +44,10 @@ def test_no_thread_and_no_actor_is_left(caplog: pytest.LogCaptureFixture) -> Non
     assert set(threading.enumerate()) == before
     assert len(letters) == 1
     assert [record.levelname for record in caplog.records] == ["WARNING"]
-    assert "1 attempt, which raised ValueError: a. It is in the dead letters" in caplog.text
+    place = f"test_pipe_closing.py:{handler.__code__.co_firstlineno + 1}"
+    assert (
+        f"1 attempt, which raised ValueError: a ({place}). It is in the dead letters" in caplog.text
+    )
 
 
 def test_what_a_closing_pipe_gives_up_is_said_with_the_likely_cause(steps: StepRuntime) -> None:

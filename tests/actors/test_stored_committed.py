@@ -406,6 +406,24 @@ def test_whoever_ends_the_transaction_has_failed_and_no_other_message_of_the_del
     assert "a statement ended the transaction" in next(iter(letters)).error_text
 
 
+def test_a_notice_of_a_failure_tells_where_it_was_raised(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """File and line of the handler, in one line of the log; an exception without a text is its type."""
+
+    def handle(_message: object, _transaction: Transaction) -> None:
+        raise KeyboardInterrupt
+
+    with sqlite_store(tmp_path) as store:
+        pipe = Pipe("p", state=store, boundary="committed", retries=1, dead_letter=DeadLetters())
+        with pipe:
+            pipe.receive(handle)
+            pipe.send(1, until="confirmed", timeout=PATIENCE_S)
+    line = handle.__code__.co_firstlineno + 1
+    where = f"raised KeyboardInterrupt (test_stored_committed.py:{line}). It is in the dead letters"
+    assert f"message 1: 1 attempt, which {where}" in caplog.text
+
+
 def test_two_stores_on_one_file_are_one_store(tmp_path: Path) -> None:
     """The algebra knows a SQLite store by its file."""
     with sqlite_store(tmp_path) as one, SqliteStore(one.path) as other:

@@ -215,4 +215,4 @@ def test_dead_letters_are_logged_with_the_identity_of_their_message() -> None:
         logging.getLogger("surepipe").removeHandler(handler)
     (line,) = map(json.loads, stream.getvalue().splitlines())
     assert (line["pipe"], line["epoch"], line["ranges"]) == ("orders", 1, [[4, 4]])
-    assert line["text"] == 'pipe orders: dead, epoch 1, messages 4 to 4 {"cause":"NoPrice"}'
+    assert line["text"] == 'pipe orders: dead, epoch 1, message 4 {"cause":"NoPrice"}'

@@ -349,7 +349,7 @@ def test_the_last_notices_are_kept(watched: tuple[Watch, Node, Clock]) -> None:
         watch.notice(PipeNotice("intake", "sender", NoticeKind.STALLED, 1, ((number, number),), ""))
     told = watch.status().notices
     assert len(told) == NOTICES_MAX
-    assert told[0].text == "pipe intake (sender): Stalled, epoch 1, messages 1"
+    assert told[0].text == "pipe intake (sender): Stalled, epoch 1, message 1"
     assert told[0].time == "1970-01-01T00:00:00.000+00:00"
 
 

@@ -314,5 +314,6 @@ def test_a_locked_file_in_a_part_says_who_may_hold_it(one: SqliteBench) -> None:
     ):
         own.execute("INSERT INTO effects VALUES (2)")
     own.close()
+    assert "database is locked. If that is" in words_of(error.value)
     assert "through the transaction's own connection" in words_of(error.value)
     assert effects_of(one) == []

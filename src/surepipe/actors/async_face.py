@@ -69,6 +69,8 @@ class AsyncFace(Generic[N]):
 
     _of: ClassVar[tuple[type, ...]]
     """What this is the face of."""
+    _write = "write async with in a coroutine"
+    """Where no loop runs."""
 
     def __init__(self, face: N, *others: Never, **options: Never) -> None:
         if others or options or not isinstance(cast("object", face), self._of):
@@ -82,14 +84,22 @@ class AsyncFace(Generic[N]):
             self._loop = asyncio.get_running_loop()
         except RuntimeError:
             raise MisuseError(
-                f"{face.name}: an async face is made where a loop runs: write async with in a "
-                "coroutine. Nothing was closed: what this was to be the face of is as it was"
+                f"{face.name}: an async face is made where a loop runs: {self._write}. Nothing was closed: what "
+                "this was to be the face of is as it was"
             ) from None
         self._thread = threading.get_ident()
         self._prepare()
 
     def _prepare(self) -> None:
         """Look at what the face is made on."""
+
+    def _instead_of_block(self) -> str:
+        """What to write in place of a block around this face."""
+        mine, kind = type(self).__name__, self._of[0].__name__
+        return (
+            f"a block that ends {self.name} is async with {kind}(...) as face, without {mine}; this is the face "
+            "of what others close"
+        )
 
     def _elsewhere(self, name: str) -> str:
         """Where something is to be had that only the synchronous face has."""
@@ -116,11 +126,7 @@ class AsyncFace(Generic[N]):
         __exit__ = __aexit__
 
         def _refuse_block(self, how: str) -> NoReturn:
-            mine, kind = type(self).__name__, self._of[0].__name__
-            raise MisuseError(
-                f"{how} {mine}(...): a block that ends {self.name} is async with {kind}(...) as face, without "
-                f"{mine}; this is the face of what others close"
-            )
+            raise MisuseError(f"{how} {type(self).__name__}(...): {self._instead_of_block()}")
 
         def __iter__(self) -> NoReturn:
             raise MisuseError(

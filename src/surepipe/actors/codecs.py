@@ -24,7 +24,7 @@ from pydantic_core import from_json
 
 from surepipe.actors.consuming.coroutines import require_plain, unrun_in
 from surepipe.core.callables import require_call
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, a_or_an
 
 # How a replayed letter carries how often it was replayed: in front of its payload, between the codecs.
 #
@@ -211,8 +211,8 @@ class GuardedCodec:
         if not isinstance(cast("object", payload), bytes):
             kind = type(payload).__name__
             raise MisuseError(
-                f"encode of the codec gave a {kind} for a message of type {type(message).__name__}; nothing was "
-                "accepted. Let it give bytes"
+                f"encode of the codec gave {a_or_an(kind)} for a message of type {type(message).__name__}; "
+                "nothing was accepted. Let it give bytes"
             )
         return guarded(payload)
 
@@ -220,7 +220,7 @@ class GuardedCodec:
         """What the user's codec makes of its own payload."""
         message = self._inside.decode(unmarked(payload)[0])
         if unrun := unrun_in(message):
-            raise Undecodable(f"decode gave a {unrun}, whose body nobody has run")
+            raise Undecodable(f"decode gave {a_or_an(unrun)}, whose body nobody has run")
         return message
 
 

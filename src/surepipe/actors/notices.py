@@ -31,7 +31,8 @@ class PipeNotice:
             f"{first}" if first == last else f"{first} to {last}" for first, last in self.ranges
         )
         where = f", epoch {self.epoch}" if self.epoch else ""
-        which = f", messages {spans}" if spans else ""
+        are_one = len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
+        which = f", message{'' if are_one else 's'} {spans}" if spans else ""
         detail = f": {self.detail}" if self.detail else ""
         return f"pipe {self.pipe} ({self.end}): {self.kind}{where}{which}{detail}"
 

@@ -24,7 +24,8 @@ class _Row:
     def __str__(self) -> str:
         words = self.words()
         first, count = int(self.columns.get("seq", 0)), int(self.columns.get("count", 0))
-        which = f", messages {first} to {first + count - 1}" if count else ""
+        span = f"message {first}" if count == 1 else f"messages {first} to {first + count - 1}"
+        which = f", {span}" if count else ""
         return f"pipe {words['pipe']}: {words['kind']}, epoch {words['epoch']}{which} {words['detail']}"
 
     def words(self) -> dict[str, object]:

@@ -14,7 +14,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, must_end, unrun_in
 from surepipe.core.callables import refusal_of
-from surepipe.errors import ConfigurationError, MisuseError, words_of
+from surepipe.errors import ConfigurationError, MisuseError, a_or_an, words_of
 from surepipe.pipelines.stages import made, wants_context
 from surepipe.pipelines.users_code import place_of
 
@@ -140,7 +140,7 @@ def require_answer(what: str, path: str, answer: object) -> object:
     hint = "write it as flat-map, or return a list" if "generator" in kind else "nobody runs that"
     if kind in ("coroutine", "Task", "Future"):
         hint = "nobody waits for that: write async def, and await asyncio.gather(*them) there"
-    raise WrongAnswer(f"{what}: {path} gave a {kind}: {hint}")
+    raise WrongAnswer(f"{what}: {path} gave {a_or_an(kind)}: {hint}")
 
 
 def _instance(what: str, path: str, found: Callable[..., object]) -> Callable[..., object]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
 from surepipe.actors.async_face import AsyncReceiving, AsyncSending
@@ -17,7 +17,7 @@ from surepipe.actors.consuming.consumer import (
     together,
     together_in_task,
 )
-from surepipe.actors.consuming.coroutines import in_turn, require_handler
+from surepipe.actors.consuming.coroutines import SETTLED, in_turn, require_handler
 from surepipe.actors.consuming.handling import CoroutineBatchHandler, CoroutineHandler
 from surepipe.actors.ends.assembly import PipeOptions, boundary_of, require_route
 from surepipe.actors.ends.face import EXIT_S, Face
@@ -64,6 +64,21 @@ class ChannelSettings(TypedDict, total=False):
     opening: ChannelOptions
 
 
+class _Sent:
+    """There is nothing to wait for any more.
+
+    1. A coroutine writes ``await reply(answer)``. 2. The answer goes out, and None can't be awaited. 3. So the
+    handler has failed, and each attempt sends the answer once more.
+    """
+
+    def __await__(self) -> Iterator[None]:
+        return iter(())
+
+
+_SENT = _Sent()
+SETTLED.add(_Sent)  # a handler may give it, as it gave None
+
+
 class Reply:
     """Sends through the channel that a message came through: the second argument of a handler that wants one."""
 
@@ -76,9 +91,11 @@ class Reply:
         """Send an answer; raises what ``ChannelFace.send`` raises.
 
         It is a message of its own: when the handler raises afterwards, the answer is on its way all the same, and
-        the next attempt sends another.
+        the next attempt sends another. In a coroutine write ``await reply.send(answer)``, which can wait for room;
+        where there is room ``await reply(answer)`` does the same.
         """
         self._send(message, timeout)
+        return cast("None", _SENT)
 
     async def send(self, message: object, *, timeout: float | None = None) -> None:
         """The same for a handler that is a coroutine: it waits for room without blocking its loop."""
@@ -366,6 +383,16 @@ class AsyncChannel(AsyncSending[ChannelFace], AsyncReceiving[ChannelFace]):
     this of it: ``AsyncChannel(channel)``."""
 
     _of = (ChannelFace,)
+    _write = (
+        "the function that makes it is a coroutine function, such as async def accept(channel), which a Listener "
+        "takes, too"
+    )
+
+    def _instead_of_block(self) -> str:
+        return (
+            f"call what it has ({self.name} stays open behind accept, and its Listener closes it); a block that "
+            "ends a channel of your own is async with Channel(...) as face, without AsyncChannel"
+        )
 
     def receive(self, handler: Handler | AnsweringHandler) -> None:
         """Let ``handler(message)``, or ``handler(message, reply)``, take every message; a coroutine answers by

@@ -199,6 +199,10 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     ) -> None:
         self.side_name = str(role)
         self.role = role
+        if role is Role.CALLER:
+            self._look_there += (
+                "; if it was never called, the log there tells whether accept raised"
+            )
         self.terms = terms
         sends, self._receives = terms.seen_from(role)
         names = direction_names(name)

@@ -19,7 +19,7 @@ from surepipe.actors.runtime import Running, Runtime
 from surepipe.actors.store_calls import Asking
 from surepipe.core.callables import require_call
 from surepipe.core.records import record
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, a_or_an
 from surepipe.queues.rmq.session import Done, Job, JobOutcomes, Later, Outcome, ProcessJobs, Refuse
 
 logger = logging.getLogger("surepipe")
@@ -121,7 +121,8 @@ class _Lane:
             outcome: Outcome | BaseException = self._process(job, context)
             if not isinstance(outcome, Done | Refuse | Later):  # pyright: ignore[reportUnnecessaryIsInstance] - users return anything
                 raise TypeError(
-                    f"process returned a {type(outcome).__name__}: return Done(result), Refuse(reason) or Later()"
+                    f"process returned {a_or_an(type(outcome).__name__)}: return Done(result), Refuse(reason) or "
+                    "Later()"
                 )
         except BaseException as error:  # noqa: BLE001 - SystemExit too is told, and tried again
             outcome = error

@@ -39,7 +39,7 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
-from surepipe.errors import MisuseError, StoreReset, SurepipeError, words_of
+from surepipe.errors import MisuseError, StoreReset, SurepipeError, named, words_of
 
 logger = logging.getLogger("surepipe")
 
@@ -202,8 +202,8 @@ class Work:
         if self.in_hand <= 1 or not self.may_repeat:
             return False
         logger.info(
-            "a batch of %d messages failed with %s: %s; they are handled one by one",
-            *(self.in_hand, type(failure).__name__, words_of(failure)),
+            "a batch of %d messages failed with %s; they are handled one by one",
+            *(self.in_hand, named(type(failure).__name__, words_of(failure))),
         )
         self.one_by_one, self.in_hand = True, 0
         return True

@@ -35,7 +35,14 @@ from typing import Any, Protocol, TypeAlias, TypeVar, cast
 import pykka
 from greenlet import getcurrent, greenlet
 
-from surepipe.errors import ConfigurationError, MisuseError, PipeClosed, PipeStopped, SurepipeError
+from surepipe.errors import (
+    ConfigurationError,
+    MisuseError,
+    PipeClosed,
+    PipeStopped,
+    SurepipeError,
+    a_or_an,
+)
 
 logger = logging.getLogger("surepipe")
 T = TypeVar("T")
@@ -117,7 +124,9 @@ def kind_of(function: Callable[..., object]) -> HandlerKind:
 def require_handler(function: Callable[..., object]) -> None:
     """Raises MisuseError for what can't be a handler, whatever it is given."""
     if not callable(cast("object", function)):
-        raise MisuseError(f"a handler is a function, and this is a {type(function).__name__}")
+        raise MisuseError(
+            f"a handler is a function, and this is {a_or_an(type(function).__name__)}"
+        )
     kind = kind_of(function)
     if kind.is_generator:
         name = getattr(function, "__name__", type(function).__name__)
@@ -202,8 +211,8 @@ def refuse_unrun(result: object) -> object:
     if what := unrun_in(result):
         _close_all(result)
         raise MisuseError(
-            f"what came back is a {what}, whose body nobody would run: run it in the function (a generator by a "
-            "loop, coroutines by await asyncio.gather(*calls))"
+            f"what came back is {a_or_an(what)}, whose body nobody would run: run it in the function (a generator "
+            "by a loop, coroutines by await asyncio.gather(*calls))"
         )
     return result
 

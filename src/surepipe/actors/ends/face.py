@@ -335,12 +335,14 @@ class SendingFace(Named):
         items = self.sender.unconfirmed()
         count = sum(last - first + 1 for _, first, last in items) + self.sender.intake.waiting
         if count:
+            what, they, are = ("message", "it", "is") if count == 1 else ("messages", "they", "are")
+            kept = "it" if count == 1 else "them"
             logger.warning(
-                "%s %s ends with %d messages that are not confirmed; %s",
-                self._noun,
-                self.name,
-                count,
-                "the journal keeps them" if self.sender.has_journal else "they are given up",
+                "%s %s ends with %d %s that %s not confirmed; %s",
+                *(self._noun, self.name, count, what, are),
+                f"the journal keeps {kept}"
+                if self.sender.has_journal
+                else f"{they} {are} given up",
             )
 
 

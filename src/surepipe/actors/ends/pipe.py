@@ -106,7 +106,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     def finish(self) -> None:
         """Take no more messages; a ``for`` loop over the pipe ends when all that was sent is settled."""
-        self.sender.finish()
+        self.sender.say_finished()
 
     def close(self, timeout: float = EXIT_S) -> None:
         """Take no more messages, wait until all are confirmed, then end all threads of the pipe.

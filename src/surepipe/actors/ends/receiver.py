@@ -554,8 +554,9 @@ class ReceiverEnd(NodeEnd):
         lost, self.works.lost = self.works.lost, 0
         if lost:
             logger.warning(
-                "pipe %s: %d messages are lost that no handler has had: with boundary %s they were settled before",
-                *(self.name, lost, self._boundary.boundary),
+                "pipe %s: %d %s lost that no handler has had: with boundary %s %s settled before",
+                *(self.name, lost, "message is" if lost == 1 else "messages are"),
+                *(self._boundary.boundary, "it was" if lost == 1 else "they were"),
             )
 
     def stop(self, timeout: float) -> bool:

@@ -23,7 +23,7 @@ from surepipe.actors.threads import ThreadRuntime
 from surepipe.actors.tracing import ReceiverTrace, after
 from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.core.machine import CommittedMachine, ReceiverMachine
-from surepipe.errors import Fenced, StoreUnavailable
+from surepipe.errors import Fenced, StoreUnavailable, named
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stream.position import StreamPlace
@@ -202,7 +202,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             places = tuple(zip(seqs, seqs, strict=True))
         kind, text = error_text(failure)
         detail = (
-            f"1 attempt, which raised {kind}: {text}. With boundary handed a message is settled before its "
+            f"1 attempt, which raised {named(kind, text)}. With boundary handed a message is settled before its "
             "handler has run, and not tried again: it is lost"
         )
         self._passed_over.append(Notice(NoticeKind.POISON, work.epoch, places, detail))
@@ -423,7 +423,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._trace.failed(work, seq)
         is_real = isinstance(self.around.runtime, ThreadRuntime)
         cause = cause_of(error, with_traceback=is_real)
-        self._works.raised = self.now(), ": ".join(cause[:2])
+        self._works.raised = self.now(), named(*cause[:2])
         is_final = isinstance(error, Undecodable)
         self.perform(self.machine.failed(work.ticket, seq, cause, self.now(), final=is_final))
 

@@ -243,6 +243,7 @@ class SenderEnd(NodeEnd):
     """
 
     side_name = "sender"
+    _look_there = "Look at what the handler does there"
     _last_life = 0
     _has_loaded = False
     """True once the journal answered; from then on it knows by itself who may not have it back."""
@@ -307,11 +308,7 @@ class SenderEnd(NodeEnd):
                 "and route"
             )
         ago_s = (self.runtime.now() - self.around.heard_at) / 1_000_000
-        advice = (
-            "Look at what the handler does there"
-            if ago_s < LATELY_S
-            else "See whether it still runs"
-        )
+        advice = self._look_there if ago_s < LATELY_S else "See whether it still runs"
         return f"what was sent waits for the other end, which last answered {ago_s:.1f} s ago. {advice}"
 
     def entry(self, codec: Codec) -> Callable[[object], None]:
@@ -542,7 +539,14 @@ class SenderEnd(NodeEnd):
 
     def finish(self) -> None:
         """Take nothing more; what was taken goes on. A second call does nothing."""
-        self.intake.refuse(PipeClosed, f"pipe {self.name} is closed and takes no more messages")
+        self._take_none("closed")
+
+    def say_finished(self) -> None:
+        """The same, for whoever goes on receiving, and is told that when he sends."""
+        self._take_none("finished")
+
+    def _take_none(self, how: str) -> None:
+        self.intake.refuse(PipeClosed, f"pipe {self.name} is {how} and takes no more messages")
 
     def close(self, timeout: float, interrupted: Callable[[], None] = lambda: None) -> None:
         """Take nothing more, wait for confirmation, and end.

@@ -28,6 +28,7 @@ effects that are committed.
 
 from __future__ import annotations
 
+import re
 from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Iterable, Sequence
@@ -54,7 +55,7 @@ from surepipe.core.payloads import Payloads, size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.core.timing import earlier
-from surepipe.errors import MisuseError
+from surepipe.errors import MisuseError, named
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
 # What the delivery keeps: tickets, failures, what waits to be tried again, writes and letters under way.
@@ -190,8 +191,8 @@ class Queued:
 # message comes. It has one name, so it is there once, whoever wrote it.
 
 
-ERROR_SHOWN = 200
-"""Characters of an error's text in a notice."""
+ERROR_SHOWN = 500
+"""Characters of an error's text in a notice: all that a letter keeps of it, as the advice stands at its end."""
 
 LETTERS_AT_ONCE = 4
 """Messages that a receiver gives up at a time, where its state says so: that has a bound."""
@@ -318,12 +319,13 @@ class DeliveryBase(ABC):
 
     def _warn_of_poison(self, epoch: int, seq: int, history: FailedMessage) -> None:
         if history.attempts == self.options.warn_after:
-            detail = _said_of(history.attempts, *history.error[:2])
+            kind, text, _, traceback = (*history.error, "", "")[:4]
+            detail = _said_of(history.attempts, kind, text, traceback)
             self.port.emit(Notice(NoticeKind.POISON, epoch, ((seq, seq),), detail))
 
     def _tell_of_letter(self, letter: Letter) -> None:
         """What becomes of a message is told once, however few its attempts were."""
-        said = _said_of(letter.attempts, letter.error_type, letter.error_text)
+        said = _said_of(letter.attempts, letter.error_type, letter.error_text, letter.traceback)
         where = ((letter.seq, letter.seq),)
         detail = f"{said}. It is in the dead letters"
         self.port.emit(Notice(NoticeKind.POISON, letter.epoch, where, detail))
@@ -524,9 +526,25 @@ def _identity(letter: Letter) -> tuple[str, int, int]:
     return letter.producer, letter.epoch, letter.seq
 
 
-def _said_of(attempts: int, kind: str, text: str) -> str:
+_FRAME = re.compile(r'^[ |]*File "([^"]+)", line (\d+)', re.MULTILINE)
+_OF_OTHERS = ("/site-packages/", "/dist-packages/", "/lib/python", "/surepipe/", "<")
+
+
+def place_in(traceback: str) -> str:
+    """File and line of the last code in a traceback that is neither Python's, nor installed, nor ours; or ''."""
+    found = [
+        f"{file.rpartition('/')[2]}:{line}"
+        for file, line in _FRAME.findall(traceback)
+        if not any(mark in file.replace("\\", "/") for mark in _OF_OTHERS)
+    ]
+    return found[-1] if found else ""
+
+
+def _said_of(attempts: int, kind: str, text: str, traceback: str = "") -> str:
     times = "1 attempt, which" if attempts == 1 else f"{attempts} attempts, the last"
-    return f"{times} raised {kind}: {text[:ERROR_SHOWN]}"
+    shown = text if len(text) <= ERROR_SHOWN else text[: ERROR_SHOWN - 3] + "..."
+    place = f" ({at})" if (at := place_in(traceback)) else ""
+    return f"{times} raised {named(kind, shown)}{place}"
 
 
 def _are_in(seq: int, ranges: Iterable[tuple[int, int]]) -> bool:

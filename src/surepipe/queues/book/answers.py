@@ -7,7 +7,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.core.records import record
-from surepipe.errors import MisuseError, StoreUnavailable, SurepipeError
+from surepipe.errors import MisuseError, StoreUnavailable, SurepipeError, named
 from surepipe.queues.book.config import Cost, Vector
 from surepipe.queues.book.events import Footprint, Reason
 
@@ -73,7 +73,7 @@ class Raised:
     @property
     def said(self) -> str:
         """Type and text, as far as a person reads it."""
-        return f"{self.kind}: {self.text}"[:ERROR_SHOWN]
+        return named(self.kind, self.text)[:ERROR_SHOWN]
 
 
 Outcome: TypeAlias = Done | Rejected | TooHeavy | Later

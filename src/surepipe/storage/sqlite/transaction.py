@@ -100,7 +100,7 @@ class SqliteTransaction(Transaction):
                 connection.execute("ROLLBACK TO surepipe_part")
                 connection.execute("RELEASE surepipe_part")
             elif not isinstance(error, TransactionEnded):
-                error.add_note(f"({OVER})")
+                error.add_note(f"So {OVER}")
             raise
         require_open(self)
         connection.execute("RELEASE surepipe_part")

@@ -11,14 +11,15 @@ from typing import cast
 import pytest
 
 from surepipe.actors import DeadLetters, Pipe, StepRuntime
-from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, Transaction
-from surepipe.errors import CompositionError, MisuseError, StoreUnavailable
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch, CommitPosition, Transaction
+from surepipe.errors import CompositionError, MisuseError, PipeStopped, StoreUnavailable
 from surepipe.storage import MemoryStore, MemoryTransaction, SqliteStore, SqliteTransaction
 from surepipe.storage.positions import ReceiverState
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import (
     QUICK_STREAM,
     STREAM,
+    ClosesAt,
     effects_in,
     make_effects,
     put_effect,
@@ -404,6 +405,48 @@ def test_whoever_ends_the_transaction_has_failed_and_no_other_message_of_the_del
     assert calls.count(2) == 3  # once beside others, and two attempts
     assert [(letter.seq, letter.attempts) for letter in letters] == [(3, 2)]
     assert "a statement ended the transaction" in next(iter(letters)).error_text
+
+
+def test_a_receiver_whose_state_is_closed_under_it_ends_the_pipe_with_a_word(
+    tmp_path: Path, steps: StepRuntime
+) -> None:
+    """No later state can be stored: flush raises at once, and waits for nothing."""
+    store = ClosesAt(tmp_path / "pipes.db", CommitPosition)
+    pipe = Pipe("orders", state=store, runtime=steps, seed=1, notices=Noted())
+    pipe.receive(lambda _: None)
+    pipe.send("a")
+    with pytest.raises(PipeStopped, match=r"stopped: its state can't be stored .*is closed"):
+        pipe.flush(3600)
+    assert steps.now() < 60_000_000
+    pipe.abort()
+
+
+@pytest.mark.parametrize("uses", [True, False])
+def test_a_store_that_is_closed_under_a_transaction_is_no_failure_of_the_message(
+    tmp_path: Path, steps: StepRuntime, *, uses: bool
+) -> None:
+    """Whether or not its handler asks for the connection: no attempt is used up, and the pipe ends."""
+    letters = DeadLetters()
+    store = sqlite_store(tmp_path)
+    make_effects(store)
+    pipe = Pipe(
+        "orders",
+        state=store,
+        boundary="committed",
+        retries=1,
+        dead_letter=letters,
+        runtime=steps,
+    )
+    pipe.receive(put_effect if uses else lambda _message, _transaction: None)
+    pipe.send("a", until="confirmed", timeout=60)
+    store.close()
+    pipe.send("b")
+    with pytest.raises(PipeStopped, match=r"pipes\.db is closed"):
+        pipe.flush(3600)
+    assert steps.now() < 60_000_000
+    pipe.abort()
+    assert not list(letters)
+    assert effects_in(store) == ["a"] * uses
 
 
 def test_a_notice_of_a_failure_tells_where_it_was_raised(

@@ -177,6 +177,20 @@ def test_before_without_a_state_is_refused_when_the_machine_is_built() -> None:
 # State writes.
 
 
+def test_a_receiver_whose_state_has_lost_its_store_for_good_ends() -> None:
+    """It was closed: no state write can ever be done, so nothing is repeated, and a notice says why."""
+    wire = linked(DURABLE)
+    wire.send(1)
+    wire.exchange()
+    wire.settle()
+    answer(wire, WriteFailed("closed under it", closed=True))
+    wire.advance(300 * SECOND)
+    assert not stored(wire)
+    told = [(one.kind, one.detail) for end, one in wire.notices if end == "receiver"]
+    why = "its state can't be stored any more, so it ends: closed under it"
+    assert told[0] == (NoticeKind.UNANSWERED, why)
+
+
 @pytest.mark.parametrize("outcome", [WriteUnknown(), WriteFailed("disk full")])
 def test_a_state_write_is_repeated_until_it_is_stored_and_nothing_is_confirmed_before(
     outcome: object,

@@ -967,6 +967,11 @@ class TransactionalStore(Protocol):
         ...
 
 
+def is_closed(store: object) -> bool:
+    """Whether somebody has closed this store, as far as its kind tells: then no later request is done."""
+    return bool(getattr(store, "closed", False))
+
+
 def called(store: object) -> str:
     """How people call a store: its kind, and its name where it has one."""
     kind = str(getattr(store, "kind", type(store).__name__))

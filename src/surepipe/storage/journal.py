@@ -64,6 +64,7 @@ from surepipe.core.store_requests import (
     Trimmed,
     Unavailable,
     called,
+    is_closed,
     said_of,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
@@ -349,7 +350,7 @@ class StoreJournal:
 
     @property
     def _is_closed(self) -> bool:
-        return any(getattr(store, "closed", False) for store in (self._streams, self._positions))
+        return any(map(is_closed, (self._streams, self._positions)))
 
     def _write(self, write: Write) -> WriteOutcome:
         if not isinstance(write, OpenLife):

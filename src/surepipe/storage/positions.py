@@ -29,6 +29,7 @@ from surepipe.core.store_requests import (
     Store,
     Unavailable,
     called,
+    is_closed,
     said_of,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
@@ -246,7 +247,7 @@ class ReceiverState:
             case FencedOut(by):
                 return WriteFenced(by)
             case Failed(reason):
-                return WriteFailed(reason)
+                return WriteFailed(reason, closed=is_closed(self._positions))
             case _:
                 return WriteUnknown()
 

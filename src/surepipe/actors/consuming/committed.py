@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from surepipe.actors.codecs import Codec
-from surepipe.actors.consuming.consumer import Loop, Work, decoded
+from surepipe.actors.consuming.consumer import Loop, StoreClosed, Work, decoded
 from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
@@ -32,6 +32,7 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     Unavailable,
     called,
+    is_closed,
     require_open,
     said_together,
     when_done,
@@ -256,7 +257,17 @@ class Commits:
     ) -> None:
         while work.done < work.last and work.trouble is None and not work.cancelled:
             done = work.done
-            self._commit_some(work, take, parts=parts)
+            try:
+                self._commit_some(work, take, parts=parts)
+            except LoopEnded:
+                raise
+            except BaseException:
+                if not is_closed(self._store):
+                    raise
+            if work.done == done and is_closed(self._store):
+                work.trouble = StoreClosed(
+                    f"{self._place} is closed, so the effects of messages can't be stored any more"
+                )
             if undone is not None and work.done == done:
                 undone(work)
 

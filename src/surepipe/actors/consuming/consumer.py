@@ -39,7 +39,14 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
-from surepipe.errors import MisuseError, StoreReset, SurepipeError, named, words_of
+from surepipe.errors import (
+    MisuseError,
+    StoreReset,
+    StoreUnavailable,
+    SurepipeError,
+    named,
+    words_of,
+)
 
 logger = logging.getLogger("surepipe")
 
@@ -62,6 +69,11 @@ class GiveUp(Undecodable):
 class OutletLost(StoreReset):
     """Raised by a loop: where its messages go, a store has lost the place. No message is to blame, and no attempt
     helps: the receiver stops, and what it has not settled comes again when it is made anew."""
+
+
+class StoreClosed(StoreUnavailable):
+    """Effects and state can't be committed any more, as somebody closed their store. No message is to blame, and
+    no attempt helps: the receiver stops."""
 
 
 class WorkOwner(Protocol):

@@ -19,6 +19,7 @@ from surepipe.actors.consuming.consumer import (
     ConsumerTask,
     Loop,
     OutletLost,
+    StoreClosed,
     TaskLoop,
     Work,
     WorkQueue,
@@ -379,6 +380,8 @@ class ReceiverEnd(NodeEnd):
             self.replaced(actor, f"owner {trouble.by} receives in its place now")
         elif isinstance(trouble, OutletLost):
             self._stays_ended(actor, NoticeKind.STALLED, str(trouble))
+        elif isinstance(trouble, StoreClosed):
+            self._stays_ended(actor, NoticeKind.UNANSWERED, str(trouble))
         elif self._committed_state is None:
             self.node.renew(BUILD_AGAIN_US / 1_000_000)
         else:
@@ -447,15 +450,14 @@ class ReceiverEnd(NodeEnd):
             raise StoreUnavailable(f"{self.address} does not know yet what came of the last commit")
         return cast("bytes | None", answer)
 
-    def fenced(self, actor: ReceiverHost) -> None:
-        """Another incarnation has the state now. (Where a stream's reader hears of it first, see ``looked``.)"""
+    def stateless(self, actor: ReceiverHost, why: str) -> None:
+        """Another incarnation has the state now, or its store is closed. (Where a stream's reader hears of it
+        first, see ``looked``.)"""
         place = actor.place
         if place is None or place.phase is not Phase.STOPPED:
             actor.over = True
             self.node.retire(self)
-            self.gave_up(
-                "another process receives in its place now: the notice before this says which"
-            )
+            self.gave_up(why)
 
     def crossed(self, work: Work, through: int) -> None:
         """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""

@@ -84,6 +84,13 @@ class ReceivingMachine(ReceiverMachine, Protocol):
         ...
 
 
+_ENDS = {
+    NoticeKind.FENCED: "another process receives in its place now: the notice before this says which",
+    NoticeKind.UNANSWERED: "",
+}
+"""Notices without messages that end a receiver, and what is told of that where the notice itself does not."""
+
+
 def place_of(machine: object) -> StreamPlace | None:
     """Where a receiver's machine stands in its stream; None when it has none."""
     innermost = machine.layers[-1] if isinstance(machine, ReceiverStack) else None
@@ -105,8 +112,8 @@ class Watcher(Protocol):
         """Look whether the store tells by now what came of works whose commit nobody heard of."""
         ...
 
-    def fenced(self, actor: ReceiverHost) -> None:
-        """The machine says that another incarnation receives in its place."""
+    def stateless(self, actor: ReceiverHost, why: str) -> None:
+        """The machine says that its state has no place any more, and why."""
         ...
 
     def mismatched(self, why: str) -> None:
@@ -182,7 +189,8 @@ class ReceiverHost(Host[ReceivingMachine]):
                 trace.passed(producer, epoch, first, last)
 
     def notice(self, effect: Notice) -> None:
-        """Tell the people who run the pipe; one that is fenced has come to its end."""
+        """Tell the people who run the pipe; one that is fenced, or whose state has no place any more, has come to
+        its end."""
         super().notice(effect)
         if (
             effect.kind is NoticeKind.MISMATCH
@@ -190,9 +198,9 @@ class ReceiverHost(Host[ReceivingMachine]):
             and self.machine.differs
         ):
             self._watcher.mismatched(effect.detail)
-        of_state = effect.kind is NoticeKind.FENCED and not effect.epoch and not effect.ranges
+        of_state = effect.kind in _ENDS and not effect.epoch and not effect.ranges
         if of_state and self._watcher is not None and not self.over:
-            self._watcher.fenced(self)
+            self._watcher.stateless(self, _ENDS[effect.kind] or effect.detail)
 
     def passed_over(self, work: Work, first: int, last: int, failure: BaseException) -> None:
         """From the consumer: these were settled when they were handed over, so they are lost, and told."""

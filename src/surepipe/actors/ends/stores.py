@@ -49,6 +49,7 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     Unavailable,
     called,
+    is_closed,
     said_of,
 )
 from surepipe.errors import (
@@ -612,7 +613,7 @@ class StreamState:
             case FencedOut(by):
                 return WriteFenced(by)
             case Failed(reason):
-                return WriteFailed(reason)
+                return WriteFailed(reason, closed=is_closed(self._positions))
             case _:
                 return WriteUnknown()
 

@@ -449,6 +449,9 @@ class DeliveryBase(ABC):
     def _saved(self, saving: Saving, outcome: object) -> None:
         if isinstance(outcome, WriteFenced):
             self._stop(f"the receiver's state belongs to owner {outcome.by} now")
+        elif isinstance(outcome, WriteFailed) and outcome.closed:
+            detail = f"its state can't be stored any more, so it ends: {outcome.reason}"
+            self._stop(detail, NoticeKind.UNANSWERED)
         elif not isinstance(outcome, WriteStored):
             if isinstance(outcome, WriteFailed) and saving.attempts == 1:
                 detail = f"its state can't be stored, so nothing is confirmed: {outcome.reason}"
@@ -468,7 +471,7 @@ class DeliveryBase(ABC):
                 self.port.count("settled", len(saving.deliver.payloads))
                 self._deliver_stored(saving.deliver)
 
-    def _stop(self, detail: str) -> None:
+    def _stop(self, detail: str, kind: NoticeKind = NoticeKind.FENCED) -> None:
         self.stopped = True
         unsaved, self.unsaved = self.unsaved, []
         if self.saving:
@@ -480,7 +483,7 @@ class DeliveryBase(ABC):
         if self._decides_first:
             self._drop_letters()
         self._drop_waiting()
-        self.port.emit(Notice(NoticeKind.FENCED, 0, (), detail))
+        self.port.emit(Notice(kind, 0, (), detail))
 
     def _drop_letters(self) -> None:
         """Whoever has the state now knows of those that it gives up, and handles the others."""

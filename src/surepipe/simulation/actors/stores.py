@@ -104,6 +104,11 @@ class SqliteInSimulation(SqliteTransaction):
         return _NoSql()
 
     @property
+    def is_over(self) -> bool:
+        """No statement of SQL can end it, as there are none."""
+        return False
+
+    @property
     def is_full(self) -> bool:
         """It takes any number of parts, and nobody else waits to write."""
         return False

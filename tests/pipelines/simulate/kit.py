@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import importlib.util
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import ModuleType
+
+import pytest
 
 from surepipe.pipelines.simulate.simulating import handler_subject
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -70,6 +74,18 @@ def shop(folder: Path, stages: str, pipeline: str = SHOP) -> Path:
     (folder / "shop_stages.py").write_text(stages)
     (folder / "lines.jsonl").write_text("".join(f'{{"n": {number}}}\n' for number in range(4)))
     return folder / "shop.yaml"
+
+
+def imported_by_a_test(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    """The stages of a shop, loaded before anything of it is simulated; the test runs in its folder."""
+    monkeypatch.chdir(file.parent)
+    stages = importlib.util.spec_from_file_location("shop_stages", file.parent / "shop_stages.py")
+    assert stages is not None
+    assert stages.loader is not None
+    module = importlib.util.module_from_spec(stages)
+    monkeypatch.setitem(sys.modules, "shop_stages", module)
+    stages.loader.exec_module(module)
+    return module
 
 
 def command(file: Path, *options: str, jobs: int = 1) -> subprocess.CompletedProcess[str]:

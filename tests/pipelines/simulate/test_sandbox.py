@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import atexit
 import os
 import random
 import signal
@@ -159,6 +160,16 @@ def _opens_a_socket(message: object) -> object:
     return socket.socket()
 
 
+_here, _there = socket.socketpair()
+atexit.register(_here.close)
+atexit.register(_there.close)
+
+
+def _sends_by_a_socket_that_was_opened_before(message: object) -> object:
+    _here.sendall(b"1")
+    return message
+
+
 def _asks_for_an_address(message: object) -> object:
     return message, socket.getaddrinfo("localhost", 80)
 
@@ -187,6 +198,24 @@ def _runs_a_loop(message: object) -> object:
 
 def _makes_a_loop(message: object) -> object:
     return message, asyncio.new_event_loop()
+
+
+def _has_a_runner(message: object) -> object:
+    with asyncio.Runner() as runner:
+        return runner.run(_later(message))
+
+
+_runner = asyncio.Runner()  # which has no loop yet
+_loop = asyncio.new_event_loop()
+atexit.register(_loop.close)
+
+
+def _has_a_runner_that_was_made_before(message: object) -> object:
+    return _runner.run(_later(message))
+
+
+def _uses_a_loop_that_was_made_before(message: object) -> object:
+    return _loop.run_until_complete(_later(message))
 
 
 def _starts_a_thread(message: object) -> object:
@@ -226,12 +255,16 @@ def _fine(run: object) -> bool:
     ("use", "said"),
     [
         (_opens_a_socket, "opens a socket"),
+        (_sends_by_a_socket_that_was_opened_before, "sends something by a socket"),
         (_asks_for_an_address, "asks for an address"),
         (_opens_a_database, r"opens the database shop\.db"),
         (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
         (_runs_a_loop, "runs an event loop of its own, instead of being an async def"),
         (_makes_a_loop, "runs an event loop of its own"),
+        (_has_a_runner, "runs an event loop of its own"),
+        (_has_a_runner_that_was_made_before, "runs an event loop of its own"),
+        (_uses_a_loop_that_was_made_before, "runs an event loop of its own"),
         (_exits, "ends its process"),
         (_aborts, "ends its process"),
         (_sends_a_signal, "sends a signal"),

@@ -15,14 +15,15 @@ from surepipe.cli.output import Exit
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import MisuseError
 from surepipe.pipelines.loading import load
-from surepipe.pipelines.simulate.campaign import run_one
+from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.reference import plainly
+from surepipe.pipelines.simulate.simulating import simulation_of_plan
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation.options import Options
 from surepipe.storage import MemoryStore, RedisTransaction, SqliteStore
-from tests.pipelines.simulate.kit import command, shop, simulated
+from tests.pipelines.simulate.kit import command, imported_by_a_test, shop, simulated
 
 STORES = {
     "memory": "{kind: memory}",
@@ -174,6 +175,7 @@ DB.execute("INSERT INTO prices VALUES (0, 7)")
 DB.commit()
 """
 CHANGES = {
+    "by a statement that was prepared before": "DB.execute('INSERT INTO prices VALUES (0, 7)')",
     "by the connection": "DB.execute('INSERT INTO prices VALUES (1, 2)')",
     "by a cursor": "DB.cursor().execute('DELETE FROM prices')",
     "in a block": "\n    with DB:\n        DB.execute('UPDATE prices SET cents = 1')",
@@ -207,3 +209,80 @@ def test_a_database_that_a_module_connected_to_may_be_read(tmp_path: Path) -> No
     done = simulated(tmp_path, stages)
     assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
     assert "not judged" not in done.stdout
+
+
+ATTACHED = """\
+import sqlite3
+with sqlite3.connect("prices.db") as real:
+    real.execute("CREATE TABLE prices (n, cents)")
+    real.execute("INSERT INTO prices VALUES (0, 7)")
+"""
+ATTACHES = {
+    "at import": (
+        "DB = sqlite3.connect(':memory:')\nDB.execute(\"ATTACH 'prices.db' AS real\")\n",
+        "DB.execute('INSERT INTO real.prices VALUES (1, 2)')\n    DB.commit()",
+        "changes the database",
+    ),
+    "in a stage": (
+        "DB = sqlite3.connect(':memory:')\n",
+        "DB.execute(\"ATTACH 'prices.db' AS real\")",
+        "opens the database prices.db",
+    ),
+    "by a parameter": (
+        "DB = sqlite3.connect(':memory:')\n",
+        "DB.execute('ATTACH ? AS real', ('prices.db',))",
+        "opens a database",
+    ),
+    "to what a stage makes": (
+        "",
+        "sqlite3.connect(':memory:').execute(\"ATTACH 'prices.db' AS real\")",
+        "opens the database prices.db",
+    ),
+    "as a copy": (
+        "DB = sqlite3.connect(':memory:')\n",
+        "DB.execute(\"VACUUM INTO 'copy.db'\")",
+        "opens the database copy.db",
+    ),
+}
+
+
+@pytest.mark.parametrize("how", ATTACHES)
+def test_a_database_in_memory_opens_no_other_one(tmp_path: Path, how: str) -> None:
+    """Nothing but SQLite itself hears of it (simulation X-25)."""
+    before, attach, said = ATTACHES[how]
+    stages = f"{ATTACHED}{before}def price(order):\n    {attach}\n    return order\n"
+    done = simulated(tmp_path, stages)
+    assert done.returncode == Exit.UNUSABLE, done.stdout
+    assert said in done.stderr
+    assert not (tmp_path / "copy.db").exists()
+    with closing(sqlite3.connect(tmp_path / "prices.db")) as database:
+        assert set(database.execute("SELECT n, cents FROM prices")) == {(0, 7)}
+
+
+def test_a_database_in_memory_may_have_another_one_beside_it(tmp_path: Path) -> None:
+    """Made at import or by the stage, and changed: nobody else sees that."""
+    stages = (
+        "import sqlite3\n"
+        "def price(order):\n"
+        "    database = sqlite3.connect(':memory:')\n"
+        "    database.execute(\"ATTACH ':memory:' AS other\")\n"
+        "    database.execute('CREATE TABLE other.seen (n)')\n"
+        "    database.execute('INSERT INTO other.seen VALUES (?)', (order['n'],))\n"
+        "    database.commit()\n"
+        "    database.execute('VACUUM')\n"
+        "    return order\n"
+    )
+    done = simulated(tmp_path, stages)
+    assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
+
+
+def test_a_database_of_a_module_that_was_imported_before_is_not_changed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a test, say, that simulates it then."""
+    change = "DB.execute('INSERT INTO prices VALUES (0, 7)')"
+    file = shop(tmp_path, f"{CONNECT}def price(order):\n    {change}\n    return order\n")
+    monkeypatch.chdir(tmp_path)
+    module = imported_by_a_test(file, monkeypatch)
+    with closing(module.DB), pytest.raises(CannotSimulate, match="changes the database"):
+        simulation_of_plan(load(file)).run(range(1))

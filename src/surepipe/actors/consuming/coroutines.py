@@ -613,7 +613,7 @@ class TurnCoroutines:
         """Run it on a loop of its own, whose time is virtual."""
         around = asyncio._get_running_loop()
         asyncio._set_running_loop(None)
-        loop = _VirtualLoop(self._now, self._sleep)
+        loop = VirtualLoop(self._now, self._sleep)
         try:
             result, error = loop.run_until_complete(outcome_of(_awaiting, call))
         finally:
@@ -649,7 +649,9 @@ class _Selector:
         return []
 
 
-class _VirtualLoop(BaseEventLoop):
+class VirtualLoop(BaseEventLoop):
+    """Its time is that of a simulation."""
+
     def __init__(self, now: Callable[[], int], sleep: Callable[[int | None], object]) -> None:
         super().__init__()
         self._now = now

@@ -9,13 +9,20 @@ shows when the same seed is run twice.
 from __future__ import annotations
 
 import asyncio
+import builtins
 import ctypes
 import datetime as datetime_module
+import io
+import logging
+import logging.handlers
 import os
 import random
 import secrets
 import signal
+import socket
 import sqlite3
+import ssl
+import stat
 import sys
 import threading
 import time
@@ -28,6 +35,7 @@ from functools import partial
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
+from surepipe.actors.consuming.coroutines import VirtualLoop
 from surepipe.pipelines.simulate.written import beneath
 from surepipe.pipelines.users_code import imported, is_users
 from surepipe.simulation.actors.lives import Life
@@ -370,7 +378,42 @@ _Datetime.__module__ = datetime_module.__name__
 _Datetime.__name__ = _Datetime.__qualname__ = _REAL_DATETIME.__name__
 
 
+_OWN_LOOP = "runs an event loop of its own, instead of being an async def that awaits"
+_RUN_UNTIL_COMPLETE = asyncio.BaseEventLoop.run_until_complete
+_REFUSED_LOOP = _refused("run_until_complete", _RUN_UNTIL_COMPLETE, _OWN_LOOP)
+
+
+def _run_until_complete(loop: asyncio.BaseEventLoop, call: Any) -> Any:
+    """A loop that was made before; that of the coroutines of stages is virtual."""
+    run = _RUN_UNTIL_COMPLETE if isinstance(loop, VirtualLoop) else _REFUSED_LOOP
+    return run(loop, call)
+
+
+def _guards() -> Iterator[Double]:
+    """What is refused and no audit hook is told of, or not with the line."""
+    # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
+    start = _refused("start", threading.Thread.start, "starts a thread")
+    yield threading.Thread, "start", start
+    for name in ("run", "new_event_loop"):
+        yield asyncio, name, _refused(name, getattr(asyncio, name), _OWN_LOOP)
+    for name in ("__init__", "run"):  # a runner may have been made before
+        yield asyncio.Runner, name, _refused(name, getattr(asyncio.Runner, name), _OWN_LOOP)
+    yield asyncio.BaseEventLoop, "run_until_complete", _run_until_complete
+    for kind in (socket.socket, ssl.SSLSocket):  # one may have been opened before
+        for name in ("send", "sendall", "sendto"):
+            yield kind, name, _refused(name, getattr(kind, name), "sends something by a socket")
+    yield os, "write", _write
+    yield sqlite3, "connect", _connect
+    yield logging.Handler, "handle", _handle
+    for name in ("_exit", "abort"):  # which no audit hook is told of
+        yield os, name, _refused(name, getattr(os, name), "ends its process")
+    for name in ("raise_signal", "alarm", "setitimer"):  # nor of these
+        if hasattr(signal, name):
+            yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
+
+
 def _stand_ins() -> Iterator[Double]:
+    yield from _guards()
     act: Callable[..., Any]
     for name, act in _clocks().items():
         if hasattr(time, name):  # not every system has every clock
@@ -380,17 +423,6 @@ def _stand_ins() -> Iterator[Double]:
     for name in ("uuid1", "uuid4", "uuid6", "uuid7"):
         if hasattr(uuid, name):  # newer Pythons have more
             yield uuid, name, _virtual(name, getattr(uuid, name), _uuid4)
-    # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
-    start = _refused("start", threading.Thread.start, "starts a thread")
-    yield threading.Thread, "start", start
-    for name in ("run", "new_event_loop"):
-        own = "runs an event loop of its own, instead of being an async def that awaits"
-        yield asyncio, name, _refused(name, getattr(asyncio, name), own)
-    for name in ("_exit", "abort"):  # which no audit hook is told of
-        yield os, name, _refused(name, getattr(os, name), "ends its process")
-    for name in ("raise_signal", "alarm", "setitimer"):  # nor of these
-        if hasattr(signal, name):
-            yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
     yield os, "urandom", _virtual("urandom", os.urandom, _bytes)
     yield random.Random, "seed", _seeding(random.Random.seed)
     for name in ("random", "getrandbits", "randbytes"):  # what all else of SystemRandom is made of
@@ -424,6 +456,23 @@ class _Importing:
         self.world.now += us
 
 
+_INHERITED: Any = object()
+
+
+def _put(stand_ins: Iterable[Double], replaced: list[Double]) -> None:
+    for owner, name, stand_in in stand_ins:
+        replaced.append((owner, name, vars(owner).get(name, _INHERITED)))
+        setattr(owner, name, stand_in)
+
+
+def _put_back(replaced: Sequence[Double]) -> None:
+    for owner, name, real in reversed(replaced):
+        if real is _INHERITED:
+            delattr(owner, name)
+        else:
+            setattr(owner, name, real)
+
+
 @contextmanager
 def importing() -> Generator[None]:
     """While this lasts, modules that are imported read a virtual clock and a chance with a seed, so that each
@@ -434,17 +483,13 @@ def importing() -> Generator[None]:
     replaced: list[Double] = []
     _now.importing = before or cast("Life", _Importing())
     try:
-        for owner, name, stand_in in _stand_ins():
-            replaced.append((owner, name, vars(owner)[name]))
-            setattr(owner, name, stand_in)
+        _put((*_stand_ins(), *_opening()), replaced)
         yield
     finally:
-        for owner, name, real in reversed(replaced):
-            setattr(owner, name, real)
+        _put_back(replaced)
         _now.importing = before
         while _now.connected:
-            with suppress(sqlite3.Error):  # it was closed again
-                _keep_as_it_is(_now.connected.pop())
+            _keep_database(_now.connected.pop())
 
 
 def imported_virtually(path: str) -> Callable[..., object]:
@@ -471,19 +516,19 @@ def sandboxed(
     try:
         dates: Double = (datetime_module, "datetime", _Datetime)
         stand_ins: list[Double] = [*_stand_ins(), dates, *doubles]
-        by_real = {id(vars(owner)[name]): stand_in for owner, name, stand_in in stand_ins}
+        by_real = {
+            id(vars(owner).get(name, _INHERITED)): stand_in for owner, name, stand_in in stand_ins
+        }
         for module in modules:
             for name, value in list(vars(module).items()):
+                _keep(value)  # where it was imported before anything was simulated
                 if id(value) in by_real:
                     stand_ins.append((module, name, by_real[id(value)]))
-        for owner, name, stand_in in stand_ins:
-            replaced.append((owner, name, vars(owner)[name]))
-            setattr(owner, name, stand_in)
+        _put(stand_ins, replaced)
         with watched(_progress, _hung, Hang):
             yield _now.refused
     finally:
-        for owner, name, real in reversed(replaced):
-            setattr(owner, name, real)
+        _put_back(replaced)
         _now.speaking, _now.refused = before
 
 
@@ -556,7 +601,7 @@ def _audit(now: _Current, audited: frozenset[str], event: str, args: tuple[Any, 
         return
     if event in _REFUSED:
         _refuse(_REFUSED[event])
-    elif event == "open" and _is_writing(args):
+    elif event == "open" and args[0] != os.devnull and _is_writing(args):
         _refuse(f"writes to the file {args[0]}")
     elif event == "sqlite3.connect" and not _is_harmless(str(args[0])):
         _refuse(f"opens the database {args[0]}")
@@ -575,6 +620,80 @@ def _is_harmless(database: str) -> bool:
     )
 
 
+# What modules have opened while they were imported, when nothing was refused: stages may read it.
+
+
+def _keep(value: object) -> None:
+    if isinstance(value, sqlite3.Connection):
+        _keep_database(value)
+    elif isinstance(value, io.IOBase) and _is_written_on_disk(value):
+        _keep_file(value)
+
+
+def _is_written_on_disk(file: io.IOBase) -> bool:
+    """And not in memory, or to the terminal."""
+    name = str(getattr(file, "name", ""))
+    return not file.closed and file.writable() and os.path.isfile(name)
+
+
+def _opening() -> Iterator[Double]:
+    """While modules are imported: what opens files, also by a path or as temporary ones."""
+    for module in (builtins, io, sys.modules["_io"]):
+        yield module, "open", _open
+
+
+_OPEN: Callable[..., Any] = io.open
+
+
+def _open(*args: Any, **named: Any) -> Any:
+    file = _OPEN(*args, **named)
+    if file.writable() and file.name != os.devnull:
+        _keep_file(file)
+    return file
+
+
+def _keep_file(file: Any) -> None:
+    """Its own methods, as a module may hand one of them on: ``csv.writer`` asks for ``write`` once."""
+    for layer in filter(None, (file, getattr(file, "buffer", None))):
+        for name in ("write", "writelines", "truncate"):
+            if name not in vars(layer):
+                setattr(layer, name, partial(_unless_simulated, file.name, getattr(layer, name)))
+
+
+def _unless_simulated(file: object, act: Callable[..., Any], *args: Any) -> Any:
+    if _now.speaking() is not None:
+        _refuse(f"writes to the file {file}")
+    return act(*args)
+
+
+_WRITE = os.write
+
+
+def _write(number: int, data: Any) -> int:
+    """A file that was opened without Python's own; 1 and 2 are where a library in C prints."""
+    is_file = number > 2 and stat.S_ISREG(os.fstat(number).st_mode)
+    if _now.speaking() is not None and is_file:
+        _refuse("writes to a file that was opened before")
+    return _WRITE(number, data)
+
+
+_HANDLE = logging.Handler.handle
+_OUTSIDE = (
+    *(logging.FileHandler, logging.handlers.SocketHandler, logging.handlers.SysLogHandler),
+    *(logging.handlers.HTTPHandler, logging.handlers.SMTPHandler),
+)
+
+
+def _handle(handler: logging.Handler, record: logging.LogRecord) -> bool | logging.LogRecord:
+    """What is logged while stages are simulated goes to no file and no server; that is no defect of theirs."""
+    stream = getattr(handler, "stream", None)
+    kept = getattr(stream, "__dict__", {}).get("write")
+    is_kept = isinstance(kept, partial) and kept.func is _unless_simulated
+    if _now.importing is None and (is_kept or isinstance(handler, _OUTSIDE)):
+        return False
+    return _HANDLE(handler, record)
+
+
 _CHANGES_NOTHING = frozenset(
     (
         *(sqlite3.SQLITE_SELECT, sqlite3.SQLITE_READ, sqlite3.SQLITE_FUNCTION),
@@ -582,20 +701,35 @@ _CHANGES_NOTHING = frozenset(
         sqlite3.SQLITE_SAVEPOINT,
     )
 )
+_CONNECT = sqlite3.connect
 
 
-def _keep_as_it_is(connection: sqlite3.Connection) -> None:
-    """A database that a module opened while it was imported is only read by stages."""
-    file = connection.execute("PRAGMA database_list").fetchone()[2]
+def _connect(*args: Any, **named: Any) -> sqlite3.Connection:
+    connection: sqlite3.Connection = _CONNECT(*args, **named)
+    if _now.speaking() is not None:
+        _keep_database(connection)
+    return connection
+
+
+def _keep_database(connection: sqlite3.Connection) -> None:
+    """Stages change nothing on the disk by it; also what was prepared before asks ``may`` from here on."""
+    try:
+        rows = connection.execute("PRAGMA database_list").fetchall()
+    except sqlite3.Error:  # it was closed again
+        return
+    files = {name: file for _, name, file in rows if file}
 
     def may(action: int, *of: str | None) -> int:
         """Asked for each part of a statement; what it raises is a no."""
-        if _now.speaking() is not None and action not in _CHANGES_NOTHING and "temp" not in of:
+        if _now.speaking() is None or action in _CHANGES_NOTHING:
+            return sqlite3.SQLITE_OK
+        if action == sqlite3.SQLITE_ATTACH and (of[0] is None or not _is_harmless(of[0])):
+            _refuse(f"opens the database {of[0]}" if of[0] else "opens a database")
+        for file in (files[name] for name in of if name in files):
             _refuse(f"changes the database {file}")
         return sqlite3.SQLITE_OK
 
-    if file:
-        connection.set_authorizer(may)
+    connection.set_authorizer(may)
 
 
 def _refuse(what: str) -> None:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.cli.output import Exit
+from surepipe.pipelines.simulate.simulating import NotExercised, simulation_of
+from tests.pipelines.simulate.kit import simulated
 
 
 async def _look(message: object) -> object:
@@ -62,18 +65,55 @@ LEFT: dict[Handler, str] = {
 }
 
 
-def _notes(handler: Handler) -> tuple[str, ...]:
-    return simulation_of(lambda: (handler, bool), messages=4).run(range(12)).notes
+async def _leaves_the_slower_one(message: object) -> object:
+    both = {asyncio.create_task(_look(message)), asyncio.create_task(asyncio.sleep(9))}
+    done, others = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    for task in others:
+        task.cancel()
+    return done.pop().result()
+
+
+LEAVES_A_TASK = """\
+import asyncio
+async def post(order):
+    await asyncio.sleep(1)
+async def price(order):
+    asyncio.create_task(post(order))
+    return order
+"""
+
+
+def _simulated(handler: Handler) -> object:
+    return simulation_of(lambda: (handler, bool), messages=4).run(range(12))
 
 
 @pytest.mark.parametrize("handler", LEFT)
 @pytest.mark.filterwarnings("error")
 def test_what_nobody_waits_for_is_told_with_its_place(handler: Handler) -> None:
     """Once, however many schedules there are (simulation X-24)."""
-    (note,) = _notes(handler)
-    assert note.startswith(LEFT[handler])
+    with pytest.raises(NotExercised) as told:
+        _simulated(handler)
+    (line,) = (line for line in str(told.value).splitlines() if line.startswith("not judged: "))
+    assert line.startswith(f"not judged: {LEFT[handler]}")
 
 
 def test_what_a_crash_has_left_behind_is_nobodys_fault() -> None:
     """Processes end between a coroutine and its await (simulation X-27)."""
-    assert _notes(_awaits_all) == ()
+    assert _simulated(_awaits_all)
+
+
+def test_a_task_that_was_cancelled_is_not_waited_for() -> None:
+    """The first answer of two is enough (simulation X-24)."""
+    assert _simulated(_leaves_the_slower_one)
+
+
+def test_a_way_past_what_is_left_running_is_not_judged(tmp_path: Path) -> None:
+    """By the command, whichever worker has met it (simulation X-24)."""
+    done = simulated(tmp_path, LEAVES_A_TASK)
+    assert done.returncode == Exit.NOT_EXERCISED
+    told = (
+        "not judged: stage price begins the task post at shop_stages.py:5 and returns before that"
+    )
+    assert told in done.stdout
+    assert "asyncio.TaskGroup" in done.stdout
+    assert re.search(r"^not judged in 4 schedules, see below  lines to out", done.stdout, re.M)

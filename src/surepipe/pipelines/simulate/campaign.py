@@ -126,8 +126,8 @@ class PlanResult:
     """those of them that answer otherwise when the same run is repeated"""
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     """of each stage: how many messages it gives nothing for, in a run without faults"""
-    forgotten: tuple[str, ...] = ()
-    """sentences about what stages began and nobody awaited"""
+    forgotten: tuple[tuple[str, str], ...] = ()
+    """sentences about what stages began and nobody awaited, each with its stage"""
     written: str = ""
     """where a stage first wrote text that was not shown, and what"""
     not_tolerated: Mapping[str, object] = field(default_factory=dict[str, object])

@@ -18,14 +18,15 @@ from typing import Any, TypeAlias
 from surepipe.pipelines.users_code import is_users, place_of
 from surepipe.simulation.actors.lives import Life
 
-Sentences: TypeAlias = dict[str, None]
+Sentences: TypeAlias = dict[tuple[str, str], None]
+"""Each with its stage."""
 _HOOK = "_warn_unawaited_coroutine"
 """What Python calls of ``warnings`` for a coroutine that was never awaited."""
 
 
 @dataclass
 class _State:
-    told: Sentences = field(default_factory=dict[str, None])
+    told: Sentences = field(default_factory=dict[tuple[str, str], None])
 
 
 _now = _State()
@@ -55,10 +56,16 @@ def _unawaited(coroutine: Any, life: Life | None) -> None:
     """A crash leaves coroutines behind that the stage would have awaited, so it says nothing after a fault."""
     place = _origin(coroutine)
     if life is not None and life.is_alive and place and not life.world.faults:
-        _now.told[
-            f"stage {life.world.speaking} makes the coroutine {coroutine.__qualname__} at {place}, and nobody "
-            "awaits it, so nothing of it is run: await it"
-        ] = None
+        stage = life.world.speaking
+        _tell(
+            stage,
+            f"stage {stage} makes the coroutine {coroutine.__qualname__} at {place}, and nobody awaits it, so "
+            "nothing of it is run: await it",
+        )
+
+
+def _tell(stage: str, sentence: str) -> None:
+    _now.told[sentence, stage] = None
 
 
 def _origin(coroutine: Any) -> str:
@@ -69,19 +76,21 @@ def _origin(coroutine: Any) -> str:
 
 
 async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
-    """What a call of a stage gives; the tasks that still run then, or that fail unseen, are noted."""
+    """What a call of a stage gives; its tasks that still run then, or that fail unseen, are noted. One that was
+    cancelled has nothing more to do, and one that a library keeps is its own affair."""
     loop = asyncio.get_running_loop()
     loop.set_exception_handler(lambda _, told: _failed(stage, told))
     result = await call
     for task in asyncio.all_tasks() - {asyncio.current_task()}:
-        coroutine = task.get_coro()
+        coroutine: Any = task.get_coro()
         place = _origin(coroutine)
-        where = f" at {place}" if place else ""
-        name = getattr(coroutine, "__qualname__", "of a future")
-        _now.told[
-            f"stage {stage} begins the task {name}{where} and returns before that is over: a simulation runs it "
-            "no further, and in a run it is lost when the process ends, with the message settled: await it"
-        ] = None
+        if place and not task.cancelling():
+            _tell(
+                stage,
+                f"stage {stage} begins the task {coroutine.__qualname__} at {place} and returns before that is "
+                "over: a simulation runs it no further, and in a run nobody sees it fail, and it is lost when the "
+                "process ends, with the message settled: await it, or begin it in an asyncio.TaskGroup",
+            )
     return result
 
 
@@ -91,7 +100,8 @@ def _failed(stage: str, told: dict[str, Any]) -> None:
     if isinstance(error, Exception):
         place = place_of(error)
         where = f" at {place}" if place else ""
-        _now.told[
-            f"a task of stage {stage} raised {type(error).__name__}{where}, and nobody awaits it, so "
-            "its message counts as handled: await it"
-        ] = None
+        _tell(
+            stage,
+            f"a task of stage {stage} raised {type(error).__name__}{where}, and nobody awaits it, so its message "
+            "counts as handled: await it, or begin it in an asyncio.TaskGroup",
+        )

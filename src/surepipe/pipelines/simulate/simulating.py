@@ -740,7 +740,6 @@ class Simulation:
             )
         for end, why in self.subject.not_judged_by_key().items():
             yield f"the order of each key at {end} is judged pipe by pipe alone, as {why}"
-        yield from sorted(self.subject.forgotten)
         if first := self.written or written.first_written():
             yield written.told(first)
         for end, what in self.not_compared.items():
@@ -765,6 +764,7 @@ class Simulation:
     def unjudged(self) -> Iterator[tuple[str, str]]:
         """What no run can judge, as it happens in the runs without faults too, and which part that is about."""
         yield from self._uncompared()
+        yield from sorted(self.subject.forgotten)
         finder, plan = Functions(), self.subject.plan
         filters = {stage.filter for stage in plan.stages}
         project = Project({one.__name__ for one in self.subject.modules}, plan.simulate.replace)

@@ -92,8 +92,10 @@ class PlanSubject:
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
     """where that comes from, for numbers of messages that were asked for before"""
-    forgotten: dict[str, None] = field(default_factory=dict[str, None], compare=False, repr=False)
-    """sentences about what stages began in runs so far, and nobody awaited"""
+    forgotten: dict[tuple[str, str], None] = field(
+        default_factory=dict[tuple[str, str], None], compare=False, repr=False
+    )
+    """sentences about what stages began in runs so far, and nobody awaited, each with its stage"""
     modules: tuple[ModuleType, ...] = ()
     """those of the stages"""
     doubles: tuple[Double, ...] = ()

@@ -79,6 +79,7 @@ def shop(folder: Path, stages: str, pipeline: str = SHOP) -> Path:
 def imported_by_a_test(file: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     """The stages of a shop, loaded before anything of it is simulated; the test runs in its folder."""
     monkeypatch.chdir(file.parent)
+    monkeypatch.setattr(sys, "path", list(sys.path))  # which simulating adds the folder to
     stages = importlib.util.spec_from_file_location("shop_stages", file.parent / "shop_stages.py")
     assert stages is not None
     assert stages.loader is not None

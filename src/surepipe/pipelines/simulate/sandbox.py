@@ -32,6 +32,7 @@ from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import partial
+from importlib import import_module
 from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
@@ -636,28 +637,34 @@ def _is_written_on_disk(file: io.IOBase) -> bool:
     return not file.closed and file.writable() and os.path.isfile(name)
 
 
+_PACKING: list[ModuleType] = []
+for _name in ("gzip", "bz2", "lzma"):
+    with suppress(ImportError):  # not every Python was built with each
+        _PACKING.append(import_module(_name))
+
+
 def _opening() -> Iterator[Double]:
-    """While modules are imported: what opens files, also by a path or as temporary ones."""
-    for module in (builtins, io, sys.modules["_io"]):
-        yield module, "open", _open
+    """While modules are imported: what opens files, also by a path, as temporary ones, or packed."""
+    for module in (builtins, io, sys.modules["_io"], *_PACKING):
+        yield module, "open", partial(_opened, vars(module)["open"])
 
 
-_OPEN: Callable[..., Any] = io.open
-
-
-def _open(*args: Any, **named: Any) -> Any:
-    file = _OPEN(*args, **named)
-    if file.writable() and file.name != os.devnull:
+def _opened(real: Callable[..., Any], *args: Any, **named: Any) -> Any:
+    file = real(*args, **named)
+    if _now.importing is None:  # of a module that has kept this function under a name of its own
+        return file
+    if file.writable() and args[:1] != (os.devnull,):
         _keep_file(file)
     return file
 
 
 def _keep_file(file: Any) -> None:
     """Its own methods, as a module may hand one of them on: ``csv.writer`` asks for ``write`` once."""
+    name = getattr(file, "name", "that it has packed")
     for layer in filter(None, (file, getattr(file, "buffer", None))):
-        for name in ("write", "writelines", "truncate"):
-            if name not in vars(layer):
-                setattr(layer, name, partial(_unless_simulated, file.name, getattr(layer, name)))
+        for how in ("write", "writelines", "truncate"):
+            if how not in vars(layer):
+                setattr(layer, how, partial(_unless_simulated, name, getattr(layer, how)))
 
 
 def _unless_simulated(file: object, act: Callable[..., Any], *args: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -152,6 +153,7 @@ def test_what_never_happened_says_how_to_see_it(tmp_path: Path) -> None:
 def test_the_same_is_said_under_pytest(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The lines of the command are in the text of the failure."""
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delitem(sys.modules, "shop_stages", raising=False)  # of another test's folder
     file = shop(
         tmp_path,
         "def price(order):\n    try:\n        return order\n    except Exception:\n        return None\n",

@@ -17,6 +17,7 @@ from surepipe.actors.consuming.consumer import (
     pull,
     together,
 )
+from surepipe.actors.consuming.lanes import LaneQueue
 from surepipe.actors.inbox import RING, Bell
 from surepipe.core.effects import Deliver
 from surepipe.errors import PipeStopped
@@ -61,6 +62,21 @@ def test_a_handler_gets_every_message_of_every_work_in_order(steps: StepRuntime)
     assert seen == ["a", "b", "c"]
     assert owner.begun == [1, 2]
     assert owner.ended == [(1, 2), (2, 3)]
+
+
+@pytest.mark.parametrize("settled_first", [False, True])
+def test_what_arrives_when_the_end_has_come_goes_to_no_handler(
+    steps: StepRuntime, settled_first: bool
+) -> None:
+    """A block is left by an error while a delivery is on its way. With boundary before, it is lost, and counted."""
+    for queue in (WorkQueue(steps), LaneQueue(steps, 2)):
+        queue.cancel()
+        work = _work(Owner(), 1, 1, "a", "b")
+        work.settled_first = settled_first
+        queue.put(work)
+        assert not len(queue)
+        assert work.cancelled
+        assert queue.lost == (2 if settled_first else 0)
 
 
 @pytest.mark.parametrize("error", [ValueError("no b"), SystemExit(3), KeyboardInterrupt()])

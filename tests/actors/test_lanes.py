@@ -481,7 +481,7 @@ def test_a_work_that_was_left_and_failed_or_is_cancelled_does_not_go_on(
     assert queue.leave(work)
     queue.finish_in(0)
     if what == "cancelled":
-        queue.cancel()
+        work.cancel()
     else:
         work.failure = (1, ValueError("planted"))
     queue.release(work)

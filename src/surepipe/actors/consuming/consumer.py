@@ -440,10 +440,19 @@ class WorkQueue:
 
     def put(self, work: Work) -> None:
         with self._lock:
+            if self._is_too_late_for(work):
+                return
             self._works.append(work)
         self.signal.notify()
         if self._bell is not None:
             self._bell.ring()
+
+    def _is_too_late_for(self, work: Work) -> bool:
+        """True when the end came first, and what was on its way to the queue then goes to nobody any more."""
+        if self.ended:
+            self.lost += work.lost_with_it
+            work.cancel()
+        return self.ended
 
     def put_back(self, work: Work) -> None:
         """The consumer leaves, and the work with what is not done yet is there for the next one."""

@@ -90,6 +90,8 @@ class LaneQueue(WorkQueue):
         the message that it is at.
         """
         with self._lock:
+            if self._is_too_late_for(work):
+                return
             self._insert(work)
             free = self._next_to_wake()
             if work.attempt > 1 and free is None:

@@ -582,6 +582,7 @@ class ReceiverEnd(NodeEnd):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
         left = max(0, end - self.runtime.now()) / 1_000_000
         is_ended = super().stop(max(left, 1.0)) and is_ended
+        self._tell_lost()  # what was on its way to the handler when that was stopped
         if self._progress.alarm is not None:
             self._progress.alarm.close()
         self.coroutines.close()

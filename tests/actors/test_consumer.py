@@ -68,7 +68,7 @@ def test_a_handler_gets_every_message_of_every_work_in_order(steps: StepRuntime)
 def test_what_arrives_when_the_end_has_come_goes_to_no_handler(
     steps: StepRuntime, settled_first: bool
 ) -> None:
-    """A block is left by an error while a delivery is on its way. With boundary before, it is lost, and counted."""
+    """A block is left by an error while a delivery is on its way. With boundary before, it is lost, and told."""
     for queue in (WorkQueue(steps), LaneQueue(steps, 2)):
         queue.cancel()
         work = _work(Owner(), 1, 1, "a", "b")

@@ -13,6 +13,7 @@ import pytest
 
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.campaign import CannotSimulate
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.memory import LARGE, ProcessMemory, project_modules
@@ -1007,6 +1008,31 @@ def test_a_check_that_raises_is_shown_with_its_line(folder: Path) -> None:
     with pytest.raises(SimulationFailed) as found:
         simulation_of(file, faults="none").run(range(1))
     assert f"it raised KeyError: 'nowhere' at {MODULE}.py:5" in " ".join(str(found.value).split())
+
+
+@pytest.mark.parametrize(
+    ("says", "line"),
+    [
+        ("all(order['n'] for order in run.delivered['out'])", 5),
+        ("len(run.delivered['out']) == 3", 5),
+        ("not run.dead", 5),
+        ("return all(order['n'] for order in run.delivered['out'])", 0),
+        ("assert len(run.delivered['out']) == 3", 0),
+        ("for order in run.delivered['out']: assert order['n']", 0),
+    ],
+)
+def test_a_check_that_says_what_nobody_hears_is_refused_with_its_line(
+    says: str, line: int, folder: Path
+) -> None:
+    """X-36: `return` or `assert` was forgotten, and it would hold whatever happens."""
+    file = _stages(folder, CHECKED.replace('return run.delivered["nowhere"]', says))
+    checked = f"messages: 3, check: '{MODULE}:checked'"
+    file.write_text(file.read_text().replace("messages: 3", checked))
+    if line:
+        with pytest.raises(ConfigurationError, match=f"at {MODULE}.py:{line}, so it would always"):
+            simulation_of(file, faults="none")
+    else:
+        simulation_of(file, faults="none")
 
 
 KEPT_IN_FUNCTIONS = {

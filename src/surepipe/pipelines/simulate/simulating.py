@@ -77,6 +77,7 @@ from surepipe.pipelines.simulate.source_text import (
     Project,
     changed_at,
     kept_in,
+    said_to_nobody,
     unjudged_by,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
@@ -251,6 +252,11 @@ def subject_of_plan(
     given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted)
     replaced = dict(plan.simulate.replace)
     own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)
+    if own is not None and (place := said_to_nobody(own)):
+        raise ConfigurationError(
+            f"the check says nothing with what stands at {place}, so it would always hold: write return or assert "
+            "in front of it"
+        )
 
     def functions() -> Functions:
         found = Functions(replaced)

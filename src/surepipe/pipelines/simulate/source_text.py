@@ -253,6 +253,31 @@ def _private_chance(read: _Read) -> Iterator[tuple[str, str]]:
             yield ast.unparse(node), f"{read.file}:{read.before + getattr(node, 'lineno', 0)}"
 
 
+_YES_OR_NO = frozenset(("all", "any", "bool", "isinstance"))
+
+
+def said_to_nobody(function: Function) -> str:
+    """The file and line of a condition in a check that neither ``return`` nor ``assert`` stands before, so that it
+    always says yes; empty where there is none."""
+    source = _source_of(function)
+    if source is None:
+        return ""
+    tree, file, before = source
+    lines = [
+        node.lineno
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Expr) and _is_condition(node.value)
+    ]
+    return f"{os.path.basename(file)}:{before + min(lines)}" if lines else ""
+
+
+def _is_condition(value: ast.expr) -> bool:
+    if isinstance(value, ast.UnaryOp):
+        return isinstance(value.op, ast.Not)
+    is_asked = isinstance(value, ast.Call) and ast.unparse(value.func) in _YES_OR_NO
+    return is_asked or isinstance(value, ast.Compare)
+
+
 _CHANGING = frozenset(
     (
         *("add", "append", "appendleft", "clear", "discard", "extend", "insert", "pop", "popitem"),

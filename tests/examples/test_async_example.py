@@ -28,7 +28,9 @@ def printed_by(name: str, told: str = "") -> list[str]:
 def test_eight_customers_are_served_at_once_and_each_in_order() -> None:
     """All but one order, which is named with the cause."""
     served = {f"c{n}": [m for m in range(n, 32, 8) if m != 3] for n in range(8)}
-    assert printed_by("async_orders.py", "card refused. It is in the dead letters") == [
+    assert printed_by(
+        "async_orders.py", "card refused (async_orders.py:28). It is in the dead letters"
+    ) == [
         *(f"{customer} {numbers}" for customer, numbers in served.items()),
         "not charged: card refused (3 attempts)",
     ]

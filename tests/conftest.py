@@ -5,6 +5,8 @@ from __future__ import annotations
 import gc
 import os
 import signal
+import sys
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -49,6 +51,17 @@ def pytest_collection_finish() -> None:
     """All modules are loaded: the collector, which runs thousands of times, need not look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(autouse=True)
+def no_module_of_a_test_outlives_it(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """The stages of the next test have the same name, and stand in another folder."""
+    before = set(sys.modules)
+    yield
+    folder = str(tmp_path_factory.getbasetemp())
+    for name in sys.modules.keys() - before:
+        if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
+            del sys.modules[name]
 
 
 def pytest_report_header() -> list[str]:

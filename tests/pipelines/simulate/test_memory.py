@@ -1173,6 +1173,8 @@ class price:
     def __init__(self):
         self.database = sqlite3.connect(":memory:")
         self.database.execute("CREATE TABLE numbers (number INTEGER PRIMARY KEY)")
+    def __del__(self):
+        self.database.close()
     def __call__(self, order):
         self.database.execute("INSERT INTO numbers VALUES (NULL)")
         (number,) = self.database.execute("SELECT count(*) FROM numbers").fetchone()

@@ -62,6 +62,7 @@ def no_module_of_a_test_outlives_it(tmp_path_factory: pytest.TempPathFactory) ->
     for name in sys.modules.keys() - before:
         if str(getattr(sys.modules[name], "__file__", None)).startswith(folder):
             del sys.modules[name]
+    sys.path[:] = [place for place in sys.path if not place.startswith(folder)]
 
 
 def pytest_report_header() -> list[str]:

@@ -81,10 +81,12 @@ def test_every_command_finds_functions_beside_the_plan_first(
 def test_check_misses_what_run_would_miss(
     surepipe: Command, there: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It looks in the folder of the plan, and in the current one; and names both."""
-    monkeypatch.chdir(there.parents[1])
+    """It looks in the folder of the plan, and in the current one; and names both. Not in one that was current."""
     monkeypatch.setattr(sys, "path", [*sys.path])
     monkeypatch.delitem(sys.modules, "shop_stages", raising=False)
+    monkeypatch.chdir(there.parents[1] / "here")
+    assert "no module" not in surepipe("check", there).out
+    monkeypatch.chdir(there.parents[1])
     assert "no module" not in surepipe("check", there).out
     (there.parent / "shop_stages.py").unlink()
     told = f"no module shop_stages in {there.parent} or {Path.cwd()}, or among"

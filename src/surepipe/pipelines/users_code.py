@@ -40,17 +40,18 @@ def functions_in(parts: Iterable[T]) -> Iterator[tuple[T, str, str]]:
 
 
 _added: list[str] = []
-"""The folder of the plan before, if nobody else has put it among the places."""
+"""The places that are among Python's for the plan before, and would not be there without it."""
 
 
 def look_first_in(folder: Path | None) -> list[str]:
     """From now on modules are found in this folder (that of a plan's file), then where this runs, then where
-    Python looks, and no more in that of the plan before. Gives these places, in that order."""
-    here, first = str(Path.cwd()), [] if folder is None else [str(folder)]
+    Python looks, and no more where the plan before had them. Gives these places, in that order."""
+    first = [] if folder is None else [str(folder)]
     others = [place for place in sys.path if place not in _added]
-    _added[:] = [place for place in first if place not in others]
-    others = [place for place in others if place not in first]
-    sys.path[:] = [*first, *([] if here in others or "" in others else [here]), *others]
+    here = [] if "" in others else [str(Path.cwd())]
+    _added[:] = [place for place in (*first, *here) if place not in others]
+    here = [place for place in here if place not in (*first, *others)]
+    sys.path[:] = [*first, *here, *(place for place in others if place not in first)]
     return sys.path
 
 

@@ -1,11 +1,15 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
+from pydantic import BaseModel
 
 from surepipe.actors import DeadLetters, Pipe, StepRuntime
+from surepipe.actors.codecs import CodecChoice
 from surepipe.core.effects import Letter
+from surepipe.storage import DeadLetterStream, SqliteStore
 from surepipe.storage.letters import decode, encode
 
 LETTER = Letter("orders", 0, 7, 3, b"secret", 3, 10, 20, "ValueError", "no")
@@ -63,3 +67,49 @@ def test_a_letter_says_where_its_handler_raised_but_in_virtual_time(
     assert "in price" not in repr(letter)
     assert decode(encode(letter)) == letter
     assert (b"traceback" in encode(letter)) is (steps is None)
+
+
+class Order(BaseModel):
+    item: str
+
+
+@pytest.mark.parametrize(
+    ("codec", "message"),
+    [
+        ("auto", {"item": "tea"}),
+        ("auto", b"\x1etea"),
+        ("json", [1, None]),
+        ("bytes", b"tea"),
+        (Order, Order(item="tea")),
+    ],
+)
+def test_a_pipe_reads_the_message_out_of_its_letter(
+    tmp_path: Path, codec: CodecChoice, message: object
+) -> None:
+    """As its handler got it, also after it was replayed, which its bytes say. Bytes alone tell nobody."""
+
+    def refuse(got: object) -> None:
+        assert got == message
+        raise ValueError("no")
+
+    with (
+        SqliteStore(tmp_path / "letters.db") as store,
+        Pipe("orders", codec=codec, retries=1, dead_letter=store) as pipe,
+    ):
+        pipe.receive(refuse)
+        pipe.send(message)
+        pipe.flush(10)
+        letters = pipe.dead_letters
+        assert isinstance(letters, DeadLetterStream)
+        pipe.replay(letters)
+        pipe.flush(10)
+        assert [pipe.message_of(stored.letter) for stored in letters.all()] == [message, message]
+
+
+def test_what_no_handler_could_get_is_no_message() -> None:
+    """Its letter has the bytes all the same."""
+    with (
+        Pipe("orders", codec=Order, runtime=StepRuntime()) as pipe,
+        pytest.raises(ValueError, match="the letter holds no message of pipe orders"),
+    ):
+        pipe.message_of(LETTER)

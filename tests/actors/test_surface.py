@@ -22,7 +22,16 @@ FOR_ALL = {
     "closing",
 }
 SENDS = {"send", "send_nowait", "send_many", "flush", "finish", "replay", "sender"}
-RECEIVES = {"receive", "receive_by", "receive_many", "leases", "dead_letters", "receiver", "route"}
+RECEIVES = {
+    "receive",
+    "receive_by",
+    "receive_many",
+    "leases",
+    "message_of",
+    "dead_letters",
+    "receiver",
+    "route",
+}
 
 
 def test_a_pipe_shows_what_an_application_may_use_and_nothing_else() -> None:

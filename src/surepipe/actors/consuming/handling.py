@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from surepipe.actors.codecs import Codec
+from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.consuming.committed import (
     Commits,
     CommittedBatchHandler,
@@ -25,6 +25,7 @@ from surepipe.actors.consuming.consumer import (
 from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.consuming.lanes import LaneWork
 from surepipe.actors.ends.face import ReceivingFace, StartingFace
+from surepipe.core.effects import Letter
 from surepipe.errors import MisuseError
 
 CoroutineHandler: TypeAlias = Callable[[object], Awaitable[object]]
@@ -130,6 +131,18 @@ class HandlingFace(ReceivingFace, StartingFace):
     def leases(self) -> list[LaneWork]:
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""
         return self.receiver.leases()
+
+    def message_of(self, letter: Letter) -> object:
+        """The message that a dead letter of this pipe holds, as its handler got it.
+
+        Raises ValueError where that is what no handler could get: its bytes are ``letter.payload``.
+        """
+        try:
+            return self._codec.decode(letter.payload)
+        except Undecodable as error:
+            raise ValueError(
+                f"the letter holds no message of {self._noun} {self.name}: {error}"
+            ) from error
 
     def _check(self, handler: AnyHandler | AnyBatchHandler) -> None:
         self._check_open()

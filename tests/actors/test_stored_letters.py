@@ -2,17 +2,36 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from surepipe.actors import Pipe, StreamSender
-from surepipe.core.store_requests import AppendRun
-from surepipe.errors import PipeStopped
+from surepipe.core.store_requests import AppendRun, Transaction
+from surepipe.errors import Fenced, NotConfirmed
 from surepipe.storage import DeadLetterStream, Level, SqliteStore, StoredLetter
 from surepipe.storage.faulty import FaultyStore, FaultyTransaction, Misfortune
-from tests.actors.kit import Failing
+from surepipe.storage.letters import Fates
+from tests.actors.kit import PATIENCE_S, Failing
 from tests.actors.stored_kit import STREAM, Until, crash_sender, sqlite_store
+
+
+class HeldStore(FaultyStore):
+    """Its transactions wait until they are let go."""
+
+    def __init__(self, inside: SqliteStore) -> None:
+        super().__init__(inside)
+        self.let_go = threading.Event()
+
+    @contextmanager
+    def transaction(self) -> Iterator[FaultyTransaction[Transaction]]:
+        assert self.let_go.wait(PATIENCE_S)
+        with super().transaction() as transaction:
+            yield transaction
 
 
 class Stops:
@@ -175,11 +194,55 @@ def test_two_replays_at_once_do_not_both_send_a_letter(tmp_path: Path) -> None:
         with Pipe("orders", journal=store) as target:
             got = Until(1)
             target.receive(got)
-            with pytest.raises(PipeStopped, match="journal"):
+            with pytest.raises(Fenced, match="belongs to owner"):
                 target.replay(Overtaken(store, "orders/dead"))
             assert target.replay(letters).count == 1
             target.flush(10)
             assert got.wait() == ["e1"]
+
+
+def test_replays_into_one_pipe_take_turns(tmp_path: Path) -> None:
+    """Four at once, as after four waits that were given up: each letter once, and who was taken over is told."""
+    with sqlite_store(tmp_path) as store, ThreadPoolExecutor(4) as threads:
+        with Pipe("orders", retries=1, retry_min_s=0.01, dead_letter=store) as pipe:
+            pipe.receive(Stops(*range(8)))
+            pipe.send_many(range(8))
+            pipe.flush(10)
+        with Pipe("orders", journal=store) as target:
+            got = Stops()
+            target.receive(got)
+            replays = [
+                threads.submit(target.replay, DeadLetterStream(store, "orders/dead"))
+                for _ in range(4)
+            ]
+            raised = [one.exception() for one in replays]
+        assert got.done == [*range(8)]
+        assert {type(error) for error in raised} <= {type(None), Fenced}
+        assert type(None) in {type(error) for error in raised}
+
+
+def test_a_replay_goes_on_behind_one_that_gave_up_its_letter(tmp_path: Path) -> None:
+    """1. The journal does not answer, and a replay ends with its letter under way. 2. Another one takes over and
+    sends that letter. 3. The journal refuses the first, and what waits with it, which the second sends again."""
+    with sqlite_store(tmp_path) as inside:
+        with Pipe("orders", retries=1, retry_min_s=0.01, dead_letter=inside) as pipe:
+            pipe.receive(Stops(*range(8)))
+            pipe.send_many(range(8))
+            pipe.flush(10)
+        store = HeldStore(inside)
+        with Pipe("orders", journal=store) as target:
+            got = Stops()
+            target.receive(got)
+            with pytest.raises(NotConfirmed, match="may be accepted yet"):
+                target.replay(DeadLetterStream(store, "orders/dead"), timeout=0)
+
+            class Opening(DeadLetterStream):
+                def refresh(self, fates: Fates) -> None:
+                    store.let_go.set()
+                    super().refresh(fates)
+
+            assert target.replay(Opening(store, "orders/dead")).count == 8
+        assert got.done == [*range(8)]
 
 
 def test_the_level_of_the_letters_enters_the_guarantee(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -29,11 +30,13 @@ from surepipe.core.store_requests import (
     AppendRun,
     ClaimReader,
     CommitPosition,
+    Created,
     CreateStream,
     FencedOut,
     GetPosition,
     Level,
     OpenProducer,
+    Owner,
     ReadFrom,
     Retention,
     Store,
@@ -43,7 +46,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.faulty import FaultyStore, Misfortune
-from surepipe.storage.journal import TRIM_AFTER_MESSAGES, StoreJournal
+from surepipe.storage.journal import TRIM_AFTER_MESSAGES, Beside, StoreJournal
 from surepipe.storage.memory import MemoryStore
 from surepipe.storage.sqlite.store import SqliteStore
 from tests.contracts.store_contract import texts
@@ -456,3 +459,34 @@ def test_rows_may_be_stored_in_a_transaction_with_other_writes(tmp_path: Path) -
         assert journal.write(AppendRows(1, 3, texts("c"))) == WriteStored()
         assert journal.write(ForgetRows(1, 2)) == WriteStored()
         assert rows_of(store) == [(1, 3, texts("c"))]
+
+
+def _as_it_is(position: CommitPosition, _: int) -> CommitPosition:
+    return position
+
+
+@pytest.mark.parametrize("older_first", [True, False])
+def test_what_a_replaced_owner_sends_is_refused_with_all_of_its_write(
+    store: FaultyStore, older_first: bool
+) -> None:
+    """Two owners of one reader send the same in one write: it was stored twice where the newer one came last."""
+    journal = open_journal(store, 1)
+    made = store.create("letters", 1, KEEP_ALL)
+    assert isinstance(made, Created)
+    older, newer = 1, 2
+    positions = {
+        owner: CommitPosition("letters", "replay", owner, made.incarnation, 1, None, b"")
+        for owner in (older, newer)
+    }
+    for owner in (older, newer):
+        assert store.claim("letters", "replay", owner) == Owner(owner)
+    payloads = {number: Beside(b"letter") for number in sorted(positions, reverse=not older_first)}
+    for number, payload in payloads.items():
+        journal.commit_beside([payload], "letters/replay", partial(_as_it_is, positions[number]))
+    refused = journal.write(AppendRows(1, 1, list(payloads.values())))
+    assert isinstance(refused, WriteFailed)
+    assert "taken over" in refused.reason
+    assert journal.taken_over == {"letters/replay": newer}
+    assert isinstance(journal.write(AppendRows(1, 1, [payloads[older]])), WriteFailed)
+    assert journal.write(AppendRows(1, 1, [payloads[newer]])) == WriteStored()
+    assert payloads[newer].number == (1, 1)

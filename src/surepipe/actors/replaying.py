@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
 
-from surepipe.actors.codecs import guarded, marked
+from surepipe.actors.codecs import CodecChoice, guarded, marked
 from surepipe.actors.ends.face import SendingFace, StartingFace
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.stores import lives_of
 from surepipe.core.callables import require
 from surepipe.core.store_requests import CommitPosition
+from surepipe.errors import NotConfirmed, PipeFull, SurepipeError
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.letters import DeadLetterStream, Replay, StoredLetter
 
@@ -30,10 +34,42 @@ class Replayed:
         return f"{self.count} {letters} replayed, {how}"
 
 
+class _Turns:
+    """Replays into one pipe take turns: a letter of one is stored or refused before another one takes over.
+
+    1. A replay sends letter 1. 2. Another one begins with letter 1 before that is stored. 3. Both are in one
+    write, which is refused, and what else was sent meanwhile with it.
+    """
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()
+        self._latest: dict[str, Replay] = {}
+
+    @contextmanager
+    def of(self, replay: Replay, timeout: float | None, *, begins: bool = False) -> Iterator[None]:
+        """The turn of this replay. Raises PipeFull when it does not come in time, Fenced when another one has
+        begun."""
+        if not self._lock.acquire(timeout=-1 if timeout is None else max(0, timeout)):
+            raise PipeFull("another replay into this pipe waits for room; no letter was sent")
+        try:
+            if begins:
+                replay.begin()
+                self._latest[replay.name] = replay
+            elif (latest := self._latest[replay.name]) is not replay:
+                raise replay.taken_over(latest.owner)
+            yield
+        finally:
+            self._lock.release()
+
+
 class ReplayingFace(SendingFace, StartingFace):
     """Sending dead letters again. Whoever derives from this sets ``sender`` and ``_journal``."""
 
     _journal: StoreJournal | None
+
+    def __init__(self, name: str, codec: CodecChoice) -> None:
+        super().__init__(name, codec)
+        self._turns = _Turns()
 
     def replay(
         self,
@@ -75,9 +111,8 @@ class ReplayingFace(SendingFace, StartingFace):
             reader=reader,
             number_of_life=lives_of(self.sender.runtime),
         )
-        replay.begin()
-        journal = self._journal
-        is_exact = journal is not None and journal.can_commit_beside(letters.store)
+        with self._turns.of(replay, timeout, begins=True):
+            is_exact = self._is_exact(letters)
         count = 0
         is_alone = index is not None
         while letters_max is None or count < letters_max:
@@ -87,33 +122,57 @@ class ReplayingFace(SendingFace, StartingFace):
                 else replay.waiting(1 if letters_max else 256)
             )
             for stored in waiting:
-                if not replay.is_waiting(stored):  # deleted meanwhile
-                    continue
-                number = None
-                if is_exact and journal is not None:
-                    position = replay.position_after(stored, alone=is_alone)
-                    number = self._send_exactly_once(journal, stored, position, timeout)
-                else:
-                    self._send_at_least_once(stored, timeout)
-                replay.done(stored, alone=is_alone)
-                letters.note_sent(stored.index, self.sender.runtime.wall_ms() * 1000, number)
-                count += 1
+                with self._turns.of(replay, timeout):
+                    count += self._replay_one(replay, stored, timeout, alone=is_alone)
             if is_alone or not waiting:
                 break
         return Replayed(count, is_exact)
 
+    def _is_exact(self, letters: DeadLetterStream) -> bool:
+        return self._journal is not None and self._journal.can_commit_beside(letters.store)
+
+    def _replay_one(
+        self, replay: Replay, stored: StoredLetter, timeout: float | None, *, alone: bool
+    ) -> bool:
+        """Send a letter; False when there is nothing to send, as it was deleted meanwhile."""
+        if not replay.is_waiting(stored):
+            return False
+        number = None
+        if self._journal is not None and self._is_exact(replay.letters):
+            position = replay.position_after(stored, alone=alone)
+            number = self._send_exactly_once(self._journal, replay, stored, position, timeout)
+        else:
+            self._send_at_least_once(stored, timeout)
+        replay.done(stored, alone=alone)
+        replay.letters.note_sent(stored.index, self.sender.runtime.wall_ms() * 1000, number)
+        return True
+
     def _send_exactly_once(
         self,
         journal: StoreJournal,
+        replay: Replay,
         stored: StoredLetter,
         position: CommitPosition,
         timeout: float | None,
     ) -> tuple[int, int] | None:
-        payload = Beside(self._payload_of(stored))
-        reader = f"{position.stream}/{position.reader}"
-        journal.commit_beside([payload], reader, lambda _: position)
-        self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
-        return payload.number
+        """Send it again where it was refused for what a replay before this one had still under way."""
+        while True:
+            payload = Beside(self._payload_of(stored))
+            journal.taken_over.pop(replay.name, None)
+            journal.commit_beside([payload], replay.name, lambda _: position)
+            try:
+                self.sender.intake.offer(payload, Until.ACCEPTED, timeout)
+            except NotConfirmed:
+                raise  # it is under way, and may yet be stored
+            except SurepipeError:
+                journal.withdraw_beside([payload])
+                owner = journal.taken_over.get(replay.name)
+                if owner is None:
+                    raise
+                if owner != replay.owner:
+                    raise replay.taken_over(owner) from None
+            else:
+                return payload.number
 
     def _send_at_least_once(self, stored: StoredLetter, timeout: float | None) -> None:
         is_kept = self.sender.has_journal or not self.sender.confirms

@@ -219,6 +219,9 @@ class StoreJournal:
         self._lock = threading.RLock()
         self._beside: dict[int, tuple[bytes, _Positions, int]] = {}
         """By the identity of the payload, which is kept with it."""
+        self.taken_over: dict[str, int] = {}
+        """Readers whose position an older owner sent beside its payloads, and who has them now: such a write is
+        refused as a whole, with what else it has."""
         self._untrimmed = [0, 0]
 
     @property
@@ -448,10 +451,16 @@ class StoreJournal:
         """When such a payload is stored as a row, commit in the same transaction the position behind so many of
         them: both or neither. Each is an object of its own, as those of ``Beside`` are.
 
-        Of several positions of one reader that belong to one write the last is committed, and no other is made.
+        Where one write has several of these payloads the position behind the last is committed, and no other is
+        made. Payloads of another call are asked for by themselves, as that may be by an owner who was replaced.
         """
         numbered = zip(payloads, repeat(_Positions(reader, behind)), count(1), strict=False)
         self._beside.update(zip(map(id, payloads), numbered, strict=False))
+
+    def withdraw_beside(self, payloads: Sequence[bytes]) -> None:
+        """These were refused, and come no more."""
+        for one in map(id, payloads):
+            self._beside.pop(one, None)
 
     def _append_run(self, run: AppendRun) -> AppendOutcome:
         ids = list(map(id, run.payloads))
@@ -463,11 +472,14 @@ class StoreJournal:
         assert isinstance(self._streams, TransactionalStore)
         with self._streams.transaction() as transaction:
             transaction.append(run)
-            latest = {positions.reader: (positions, number) for _, positions, number in beside}
+            latest = {id(positions): (positions, number) for _, positions, number in beside}
             for positions, number in latest.values():
                 transaction.commit(positions.behind(number))
         stored, *committed = transaction.outcomes
         if not transaction.done:
+            for (positions, _), outcome in zip(latest.values(), committed, strict=False):
+                if isinstance(outcome, FencedOut):
+                    self.taken_over[positions.reader] = outcome.by
             return _first_refusal(stored, committed)
         for row, (one, payload) in enumerate(zip(ids, run.payloads, strict=True), run.first):
             if self._beside.pop(one, None) is not None and type(payload) is Beside:

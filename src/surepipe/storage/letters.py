@@ -454,11 +454,11 @@ class Replay:
         number_of_life: Callable[[], int] = number_now,
     ) -> None:
         """``number_of_life`` as for ``Claims``: a replay is a life of its own."""
-        self._letters = letters
+        self.letters = letters
         self._positions = positions
         self._reader = reader
         self._claims = Claims(positions, number_of_life)
-        self._owner = 0
+        self.owner = 0
         self._next = 0
         self._end = 0
         """Behind the last letter that there was at the beginning."""
@@ -466,33 +466,44 @@ class Replay:
         self._alone: frozenset[int] = frozenset()
         self._fates = Fates(0)
 
+    @property
+    def name(self) -> str:
+        """What its position is called among those of all streams."""
+        return f"{self.letters.stream}/{self._reader}"
+
+    def taken_over(self, by: int) -> Fenced:
+        """What to raise when another replay has this reader."""
+        return Fenced(
+            f"replay {self._reader!r} of {self.letters.stream!r} belongs to owner {by} now"
+        )
+
     def begin(self) -> int:
         """Take the replay over from whoever ran it before; returns the index of the next letter.
 
         Raises StoreUnavailable (ask again), ``errors.Fenced`` (another replay began after this one and has taken
         over), StoreReset (the stream was made anew since the last replay).
         """
-        stream = self._letters.stream
+        stream = self.letters.stream
         claimed = self._claims.claim(stream, self._reader, 1)
         if isinstance(claimed, FencedOutcome):
             raise Fenced(f"replay {self._reader!r} of {stream!r} belongs to a later replay now")
         if not isinstance(claimed, Owner):
             raise _as_error(stream, claimed)
-        self._owner = claimed.number
+        self.owner = claimed.number
         found = self._positions.get(stream, self._reader)
         match found:
-            case Position(tag, following) if tag == self._letters.incarnation:
+            case Position(tag, following) if tag == self.letters.incarnation:
                 self._next, self._alone = following, _indexes(found.state)
             case Position():
                 raise StoreReset(
                     f"dead letters {stream!r} were made anew since reader {self._reader!r} read them"
                 )
             case NoPosition():
-                self._next = next((stored.index for stored in self._letters.all()), 1)
+                self._next = next((stored.index for stored in self.letters.all()), 1)
             case _:
                 raise _as_error(stream, found)
-        self._fates = Fates(self._letters.incarnation)
-        self._end = self._letters.end()
+        self._fates = Fates(self.letters.incarnation)
+        self._end = self.letters.end()
         return self._next
 
     def waiting(self, letters_max: int = READ_LETTERS) -> list[StoredLetter]:
@@ -504,11 +515,11 @@ class Replay:
         Raises as ``DeadLetterStream.read``.
         """
         while self._next < self._end:
-            found = self._letters.read(self._next, letters_max)
+            found = self.letters.read(self._next, letters_max)
             letters = [stored for stored in found if stored.index < self._end]
             if not letters:
                 break
-            self._letters.refresh(self._fates)
+            self.letters.refresh(self._fates)
             waiting = [stored for stored in letters if self._is_waiting(stored.index)]
             if waiting:
                 return waiting
@@ -517,7 +528,7 @@ class Replay:
 
     def is_waiting(self, stored: StoredLetter) -> bool:
         """Whether this letter is still to be sent, with the marks that there are now. Raises StoreUnavailable."""
-        self._letters.refresh(self._fates)
+        self.letters.refresh(self._fates)
         return self._is_waiting(stored.index)
 
     def _is_waiting(self, index: int) -> bool:
@@ -535,14 +546,14 @@ class Replay:
         state = json.dumps(sorted(index for index in kept if index >= following))
         if len(state) > STATE_MAX_BYTES:
             raise ConfigurationError(
-                f"dead letters {self._letters.stream!r}: {len(kept)} were replayed one by one, and more can't be "
+                f"dead letters {self.letters.stream!r}: {len(kept)} were replayed one by one, and more can't be "
                 "remembered: replay all that are left, or delete those before"
             )
         return CommitPosition(
-            self._letters.stream,
+            self.letters.stream,
             self._reader,
-            self._owner,
-            self._letters.incarnation,
+            self.owner,
+            self.letters.incarnation,
             following,
             Identity(name_of(stored.letter), 1, 1),
             b"" if state == "[]" else state.encode(),
@@ -562,11 +573,9 @@ class Replay:
                 self._revision = position.revision
                 self._alone = _indexes(position.state)
             case FencedOutcome(by):
-                raise Fenced(
-                    f"replay {self._reader!r} of {self._letters.stream!r} belongs to owner {by} now"
-                )
+                raise self.taken_over(by)
             case _:
-                raise _as_error(self._letters.stream, outcome)
+                raise _as_error(self.letters.stream, outcome)
 
 
 def _as_error(stream: str, outcome: object) -> Exception:

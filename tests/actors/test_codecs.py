@@ -2,6 +2,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import dataclass
+from typing import Any, TypedDict, cast
 
 import pytest
 from hypothesis import given
@@ -129,14 +131,7 @@ def test_a_model_travels_as_json_and_is_checked_at_both_ends() -> None:
 def test_a_codec_is_named_or_made_by_the_user() -> None:
     """Names, a model, an object; another name is refused with the names there are."""
 
-    class Reversed:
-        def encode(self, message: object) -> bytes:
-            return str(message).encode()[::-1]
-
-        def decode(self, payload: bytes) -> object:
-            return payload[::-1].decode()
-
-    own: Codec = Reversed()
+    own: Codec = Backwards()
     chosen = choose_codec(own)
     assert chosen.encode("abc") == b"cba"
     assert chosen.decode(b"cba") == "abc"
@@ -146,6 +141,46 @@ def test_a_codec_is_named_or_made_by_the_user() -> None:
     assert isinstance(choose_codec(Order), ModelCodec)
     with pytest.raises(ConfigurationError, match="'pickle': write 'auto', 'json' or 'bytes'"):
         choose_codec("pickle")
+
+
+class Backwards:
+    """A codec, if one is made of it."""
+
+    def encode(self, message: object) -> bytes:
+        return str(message).encode()[::-1]
+
+    def decode(self, payload: bytes) -> object:
+        return payload[::-1].decode()
+
+
+class Fixed(TypedDict):
+    number: int
+
+
+@dataclass
+class Plain:
+    number: int
+
+
+@pytest.mark.parametrize("choice", [Plain, Fixed, dict, int, str, list[int], object(), None])
+def test_what_is_no_codec_is_refused_when_it_is_given(choice: Any) -> None:
+    """And not by the first message, with an AttributeError: classes were taken for models."""
+    with pytest.raises(
+        ConfigurationError, match=r"a pydantic model, or .* pydantic\.TypeAdapter for"
+    ):
+        choose_codec(choice)
+
+
+def test_a_class_with_a_codecs_functions_is_a_codec_or_told_to_be_made() -> None:
+    """Static ones need no instance."""
+    with pytest.raises(ConfigurationError, match=r"a class: give one that was made, Backwards\(\)"):
+        choose_codec(cast("Any", Backwards))
+
+    class Static:
+        encode = staticmethod(Backwards().encode)
+        decode = staticmethod(Backwards().decode)
+
+    assert choose_codec(cast("Any", Static)).encode("abc") == b"cba"
 
 
 @given(JSON_VALUES, st.sampled_from([(",", ":"), (", ", ": ")]))

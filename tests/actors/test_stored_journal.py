@@ -420,3 +420,25 @@ def test_a_journal_takes_messages_at_its_own_speed_while_the_store_behind_it_han
     batch = behind.read("orders", 1, 1000, 1 << 20)
     assert isinstance(batch, Batch)
     assert batch.next == accepted + 1
+
+
+def test_a_time_for_room_is_none_for_the_journal(tmp_path: Path) -> None:
+    """There is room, and to store the message takes what it takes, up to a second: it was NotConfirmed, "may be
+    accepted yet", of a pipe in good health. A journal that does not answer is told then."""
+    steps = StepRuntime()
+    with sqlite_store(tmp_path) as inside:
+        store = FaultyStore(inside)
+        with Pipe("orders", journal=store, runtime=steps) as pipe:
+            got = list[object]()
+            pipe.receive(got.append)
+            for number in range(3):
+                pipe.send(number, timeout=0)
+            assert pipe.send_many([3, 4], timeout=-1) == 2
+            store.script(Misfortune.OUTAGE, calls=1_000_000)
+            begun = steps.now()
+            with pytest.raises(NotConfirmed, match="may be accepted yet"):
+                pipe.send(5, timeout=0)
+            assert 1_000_000 <= steps.now() - begun < 1_100_000
+            store.calm()
+            pipe.flush(10)
+    assert got == [*range(6)]

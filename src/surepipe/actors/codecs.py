@@ -13,6 +13,7 @@ The codec of a pipe is one of
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -259,16 +260,20 @@ _NAMED: Mapping[str, Callable[[], Codec]] = {
 
 
 def choose_codec(choice: CodecChoice) -> Codec:
-    """The codec that a user named. Raises ConfigurationError for a name that is none."""
-    if isinstance(choice, str):
-        if choice not in _NAMED:
-            raise ConfigurationError(
-                f"codec is {choice!r}: write 'auto', 'json' or 'bytes', a pydantic model, "
-                "or an object with encode and decode"
-            )
+    """The codec that a user named. Raises ConfigurationError for what is none."""
+    if isinstance(choice, str) and choice in _NAMED:
         return _NAMED[choice]()
-    if isinstance(choice, type):
+    if isinstance(choice, type) and issubclass(choice, BaseModel):
         return ModelCodec(choice)
+    if not (hasattr(choice, "encode") and hasattr(choice, "decode")) or isinstance(choice, str):
+        raise ConfigurationError(
+            f"codec is {choice!r}: write 'auto', 'json' or 'bytes', a pydantic model, or an object with encode "
+            "and decode, such as one over pydantic.TypeAdapter for a dataclass"
+        )
+    if isinstance(choice, type) and inspect.isfunction(inspect.getattr_static(choice, "encode")):
+        raise ConfigurationError(
+            f"codec is {choice!r}, a class: give one that was made, {choice.__name__}()"
+        )
     for name, argument in (("encode", "message"), ("decode", "payload")):
         what, function = f"{name} of the codec", getattr(choice, name, None)
         require_plain(what, function, "nobody would await it")

@@ -249,8 +249,8 @@ UNITS_MAX = 16_384
 """Messages that wait for the actor at the most, where the machine itself has no bound."""
 CHUNK_MAX = 4096
 BEGUN_S = 1.0
-"""So long an end may take to begin, or to look at what it is asked, whatever time a call has: its store may be
-asked first."""
+"""So long an end may take to begin, to store a message, or to look at what it is asked, whatever time a call
+has."""
 LOOK_S = 0.1
 """How often a handler that waits for room in its own pipe looks whether any can come."""
 
@@ -359,7 +359,7 @@ class SenderEntry:
         """Take one message and wait for what is asked.
 
         Raises PayloadTooLarge, PipeFull (no room within the time; not taken), PipeClosed, PipeStopped,
-        and NotConfirmed (taken, and not confirmed within the time).
+        and NotConfirmed (taken, and not confirmed within the time, or not known to be stored).
         """
         self.refuse_inside(until)
         end = self._end(timeout)
@@ -560,6 +560,8 @@ class SenderEntry:
                     lambda: mark.is_seen or mark.resolved or self._over is not None, BEGUN_S
                 )
                 timeout = self._left(end)
+            elif timeout is not None:  # to store it is no wait for room
+                timeout = max(timeout, BEGUN_S)
             self.signal.wait(
                 lambda: mark.done or mark.error is not None or self._over is not None, timeout
             )

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +28,7 @@ class HeldStore(FaultyStore):
         self.let_go = threading.Event()
 
     @contextmanager
-    def transaction(self) -> Iterator[FaultyTransaction[Transaction]]:
+    def transaction(self) -> Generator[FaultyTransaction[Transaction]]:
         assert self.let_go.wait(PATIENCE_S)
         with super().transaction() as transaction:
             yield transaction

@@ -18,7 +18,7 @@ import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from operator import itemgetter
-from typing import Generic, Protocol, TypeAlias, TypeVar, cast
+from typing import Generic, NoReturn, Protocol, TypeAlias, TypeVar, cast
 
 from pydantic import BaseModel, ValidationError
 from pydantic_core import from_json
@@ -261,24 +261,38 @@ _NAMED: Mapping[str, Callable[[], Codec]] = {
 
 def choose_codec(choice: CodecChoice) -> Codec:
     """The codec that a user named. Raises ConfigurationError for what is none."""
-    if isinstance(choice, str) and choice in _NAMED:
-        return _NAMED[choice]()
-    if isinstance(choice, type) and issubclass(choice, BaseModel):
+    if isinstance(choice, str):
+        return _NAMED[choice]() if choice in _NAMED else _refused(choice)
+    if isinstance(choice, type):
+        return _of_class(choice)
+    return _own(choice)
+
+
+def _of_class(choice: type[object]) -> Codec:
+    if issubclass(choice, BaseModel):
         return ModelCodec(choice)
-    if not (hasattr(choice, "encode") and hasattr(choice, "decode")) or isinstance(choice, str):
-        raise ConfigurationError(
-            f"codec is {choice!r}: write 'auto', 'json' or 'bytes', a pydantic model, or an object with encode "
-            "and decode, such as one over pydantic.TypeAdapter for a dataclass"
-        )
-    if isinstance(choice, type) and inspect.isfunction(inspect.getattr_static(choice, "encode")):
+    if inspect.isfunction(inspect.getattr_static(choice, "encode", None)):
         raise ConfigurationError(
             f"codec is {choice!r}, a class: give one that was made, {choice.__name__}()"
         )
+    return _own(choice)
+
+
+def _own(choice: object) -> Codec:
+    if not (hasattr(choice, "encode") and hasattr(choice, "decode")):
+        _refused(choice)
     for name, argument in (("encode", "message"), ("decode", "payload")):
-        what, function = f"{name} of the codec", getattr(choice, name, None)
+        what, function = f"{name} of the codec", getattr(choice, name)
         require_plain(what, function, "nobody would await it")
         require_call(what, function, argument, ConfigurationError)
-    return GuardedCodec(choice)
+    return GuardedCodec(cast("Codec", choice))
+
+
+def _refused(choice: object) -> NoReturn:
+    raise ConfigurationError(
+        f"codec is {choice!r}: write 'auto', 'json' or 'bytes', a pydantic model, or an object with encode "
+        "and decode, such as one over pydantic.TypeAdapter for a dataclass"
+    )
 
 
 def wire_form(codec: Codec) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import cast
@@ -46,7 +46,7 @@ class _Turns:
         self._latest: dict[str, Replay] = {}
 
     @contextmanager
-    def of(self, replay: Replay, timeout: float | None, *, begins: bool = False) -> Iterator[None]:
+    def of(self, replay: Replay, timeout: float | None, *, begins: bool = False) -> Generator[None]:
         """The turn of this replay. Raises PipeFull when it does not come in time, Fenced when another one has
         begun."""
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0, timeout)):

@@ -10,6 +10,7 @@ from surepipe.cli.output import Exit
 from surepipe.pipelines.simulate.ends import as_text, canonical
 from tests.pipelines.simulate.kit import SHOP, simulated
 
+pytestmark = pytest.mark.long
 GIVEN = {
     "Thing()": "<shop_stages.Thing object>: Unwritable: a Thing that is no JSON",
     "{'n': 1, 'thing': Thing()}": "{'n': 1, 'thing': <shop_stages.Thing object>}",

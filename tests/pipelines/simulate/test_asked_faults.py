@@ -16,6 +16,7 @@ from surepipe.pipelines.simulate.simulating import NotExercised, simulation_of, 
 from surepipe.simulation.faults import CATALOGUE, chosen
 from tests.pipelines.simulate.kit import command, shop, simulated
 
+pytestmark = pytest.mark.long
 WORDS = tuple(dict.fromkeys([*FAULTS_OF, *(kind.kind for kind in CATALOGUE)]))
 PLAIN = "def price(order):\n    return {**order, 'cents': 5}\n"
 

@@ -12,11 +12,13 @@ import pytest
 
 from surepipe.actors import Pipe, StepRuntime, StreamSender
 from surepipe.actors.ends.face import UntilText
+from surepipe.actors.ends.receiver_host import ReceiverHost
 from surepipe.actors.store_calls import Stores
 from surepipe.core.effects import AppendRows, JournalContents, NoticeKind, OpenLife, Persist
 from surepipe.core.store_requests import (
     AppendRun,
     Batch,
+    CommitOutcome,
     CommitPosition,
     Level,
     StoreOutcome,
@@ -442,3 +444,63 @@ def test_a_time_for_room_is_none_for_the_journal(tmp_path: Path) -> None:
             store.calm()
             pipe.flush(10)
     assert got == [*range(6)]
+
+
+class SlowState(FaultyStore):
+    """The write behind the first message waits until its receiver closes, and as long again as an end that does
+    not wait for it takes to be over."""
+
+    def __init__(self, inside: SqliteStore) -> None:
+        super().__init__(inside)
+        self.waits, self.closes, self.is_over = (threading.Event() for _ in range(3))
+
+    def commit(self, request: CommitPosition) -> CommitOutcome:
+        if not self.waits.is_set():
+            self.waits.set()
+            assert self.closes.wait(PATIENCE_S)
+            self.is_over.wait(0.2)
+        return super().commit(request)
+
+
+def test_what_a_handler_has_done_is_not_done_again_after_an_orderly_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """1. The state behind message 0 is being stored. 2. The handler returns from message 1. 3. The pipe ends, and
+    then 1 is answered: nobody stored what stood behind message 1, and the next life handled it again."""
+    handling, ending = threading.Event(), threading.Event()
+    handled = list[object]()
+
+    def handle(message: object) -> None:
+        if message == 1:
+            assert store.waits.wait(PATIENCE_S)
+            handling.set()
+            assert ending.wait(PATIENCE_S)
+        handled.append(message)
+
+    with sqlite_store(tmp_path) as journal, sqlite_store(tmp_path, "state.db") as inside:
+        store = SlowState(inside)
+        pipe = Pipe("orders", journal=journal, state=store)
+        pipe.receive(handle)
+        pipe.send_many(range(4))
+        assert handling.wait(PATIENCE_S)
+        for owner, name, event in (
+            (pipe.receiver.works, "cancel", ending),
+            (ReceiverHost, "close", store.closes),
+            (pipe.receiver.node, "leave", store.is_over),
+        ):
+            monkeypatch.setattr(owner, name, _then(getattr(owner, name), event))
+        pipe.abort()
+        assert handled == [0, 1]
+        with Pipe("orders", journal=journal, state=store) as later:
+            later.receive(handled.append)
+    assert handled == [0, 1, 2, 3]
+
+
+def _then(function: Callable[..., object], event: threading.Event) -> Callable[..., object]:
+    def and_tell(*args: object) -> object:
+        try:
+            return function(*args)
+        finally:
+            event.set()
+
+    return and_tell

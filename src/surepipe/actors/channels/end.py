@@ -96,6 +96,11 @@ class IncomingDirection(_Direction):
         return self.channel.receiver.idle
 
     @property
+    def is_stored(self) -> bool:
+        """True when what is settled is stored."""
+        return self.channel.receiver.is_stored
+
+    @property
     def differs(self) -> str:
         """How the other end is configured differently."""
         return self.channel.differs

@@ -578,6 +578,7 @@ class ReceiverEnd(NodeEnd):
         is_ended = self.stop_consuming(timeout) or self._cancel_coroutines()
         try:
             self.ask(self._close_machine)
+            self._await_stored()
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
         left = max(0, end - self.runtime.now()) / 1_000_000
@@ -587,6 +588,15 @@ class ReceiverEnd(NodeEnd):
             self._progress.alarm.close()
         self.coroutines.close()
         return is_ended
+
+    def _await_stored(self) -> None:
+        """What was settled last may wait for the answer to the write before, and would be handled again.
+
+        1. A state is being written. 2. The handler returns. 3. The pipe ends before 1 is answered.
+        """
+        host = self._actor
+        if host is not None:
+            self.works.signal.wait(lambda: host.has_stored or self._actor is not host, BEGUN_S)
 
     def _cancel_coroutines(self) -> bool:
         """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""

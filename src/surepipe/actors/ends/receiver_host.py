@@ -83,6 +83,11 @@ class ReceivingMachine(ReceiverMachine, Protocol):
         """True when nothing is in work."""
         ...
 
+    @property
+    def is_stored(self) -> bool:
+        """True when what is settled is stored, wherever something of it is."""
+        ...
+
 
 _ENDS = {
     NoticeKind.FENCED: "another process receives in its place now: the notice before this says which",
@@ -157,7 +162,7 @@ class ReceiverHost(Host[ReceivingMachine]):
         """Only what had arrived is taken any more."""
         self._last_frames: int | None = None
         """So many frames of what had arrived are not taken yet; None while all are taken."""
-        self.closing = False
+        self.closing = self.has_stored = False
         self._passed_over: deque[Notice] = deque()
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
@@ -274,6 +279,14 @@ class ReceiverHost(Host[ReceivingMachine]):
         )
         if self.ending and is_all and self.machine.idle and not self._has_more:
             self._works.end(self._works.failure)
+        if self.closing:
+            self._tell_stored()
+
+    def _tell_stored(self) -> None:
+        """Whoever closes this end waits for that: an answer that comes later finds nobody."""
+        if self.machine.is_stored and not self.has_stored:
+            self.has_stored = True
+            self._works.signal.notify()
 
     @property
     def _has_more(self) -> bool:
@@ -305,6 +318,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self.look()
             self._tell_passed_over()
             self.perform(self.machine.close(self.now()))
+            self._tell_stored()
 
     # Works.
 

@@ -1091,6 +1091,11 @@ class ReceiverStack(Stack):
         """True when nothing is in work: no delivery, retry, state write or dead letter is open."""
         return self.delivery.idle
 
+    @property
+    def is_stored(self) -> bool:
+        """True when what is settled is stored, wherever something of it is."""
+        return self.delivery.is_stored and all(layer.is_stored for layer in self.layers)
+
     def gauges(self) -> Mapping[str, int]:
         """What stands now, of the outermost layer first."""
         gauges: dict[str, int] = {}

@@ -524,6 +524,11 @@ class DeliveryBase(ABC):
         """True when nothing is in work."""
         return not (self.postings or self.saving)
 
+    @property
+    def is_stored(self) -> bool:
+        """True when no state is still to be stored, as far as states are."""
+        return not (self.saving or self.unsaved)
+
 
 def _identity(letter: Letter) -> tuple[str, int, int]:
     return letter.producer, letter.epoch, letter.seq

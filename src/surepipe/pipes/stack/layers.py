@@ -365,6 +365,11 @@ class ReceiverLayer(ABC):
     def finish(self) -> None:
         """The receiver is closing: say the last Confirm now."""
 
+    @property
+    def is_stored(self) -> bool:
+        """True when this layer has nothing to store of what is settled."""
+        return True
+
     def gauges(self) -> dict[str, int]:
         """What stands now, by name."""
         return {}

@@ -377,9 +377,14 @@ class Receiver(StreamPlace):
         if self.question:
             self.calls.forget(self.question)
             self.question = None
-        has_place = self.phase not in (Phase.NEW, Phase.STOPPED) and self.incarnation
-        if has_place and self.work.next > self.committed and not self.committing:
+        if not (self.is_stored or self.committing):
             self._commit()
+
+    @property
+    def is_stored(self) -> bool:
+        """True when the place behind what is settled is committed, or there is none."""
+        has_place = self.phase not in (Phase.NEW, Phase.STOPPED) and bool(self.incarnation)
+        return not has_place or (self.work.next <= self.committed and not self.committing)
 
     def gauges(self) -> dict[str, int]:
         """Entries in work, and those still to be read."""

@@ -132,6 +132,9 @@ class Settings:
     real: bool = False
     entered: Mapping[str, int] = field(default_factory=dict[str, int])
     """How often a stage is called for one delivery, where that is more than once: several ways lead to it."""
+    together: Mapping[str, int] = field(default_factory=dict[str, int])
+    """With how many messages at once a stage may fail, so that nobody knows which is to blame: where it or another
+    one before the next pipe makes batches."""
     may_tell: bool = True
     """Whether rows may carry gauges. A run whose options say that they don't is not searched for them."""
 
@@ -162,6 +165,7 @@ class Settings:
             gauges=told,
             real=facts.get("clock") == "wall",
             entered=integers(facts.get("entered")),
+            together=integers(facts.get("together")),
             may_tell=told or "options" not in facts,
         )
 

@@ -29,8 +29,8 @@ class Kind(StrEnum):
     Where ``detail`` is JSON its keys are sorted. What judges read of it, kind by kind:
 
     * ``run``: format, clock (virtual or wall), claim {atom: faults} or claims {pipe: claim}, faults (those that
-      may occur), bounds {gauge: most}, bound_us, retries, allowed {stage: retries}, patterns {pipe: kind},
-      journaled, confirms, fault_free, gauges (whether each step tells them).
+      may occur), bounds {gauge: most}, bound_us, retries, allowed {stage: retries}, together {stage: messages},
+      patterns {pipe: kind}, journaled, confirms, fault_free, gauges (whether each step tells them).
     * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal.
     * ``unknown``: with epoch and seq if the message has a number, else with its digest.
     * ``delivered``: with lanes, key: a digest of the key that all these messages have.

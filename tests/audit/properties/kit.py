@@ -270,6 +270,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "deliver": _simple(Kind.DELIVERED, "receiver"),
     "call": _simple(Kind.CALLED, "receiver", '{"stage":"price"}'),
     "raise": _simple(Kind.RAISED, "receiver"),
+    "raise-in-price": _simple(Kind.RAISED, "receiver", '{"stage":"price"}'),
     "fail": _simple(Kind.FAILED, "receiver"),
     "settle": _simple(Kind.SETTLED, "receiver"),
     "dead": _simple(Kind.DEAD, "receiver", "ValueError: no"),

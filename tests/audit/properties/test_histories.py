@@ -305,6 +305,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ),
     (
         "P14",
+        "accept 1; raise-in-price 1; raise-in-price 1; raise-in-price 1; raise-in-price 1",
+        {"allowed": {"price": 2}, "together": {"price": 1}},
+        "Message #1 was tried 4 times by price; 2 attempts are allowed.",
+    ),
+    (
+        "P14",
         "accept 1; raise 1; raise 1; end",
         {"retries": 2},
         "Message #1 failed twice and became no dead letter.",
@@ -567,6 +573,16 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P14", "accept 1-2; raise 1; raise 1; dead 1; settle 2; end", {"retries": 2}),
     ("P14", "accept 1; raise 1; crash receiver; raise 1; raise 1; dead 1", {"retries": 2}),
     ("P14", "accept 1; raise 1; raise 1; raise 1; settle 1; end", {}),
+    (
+        "P14",
+        "accept 1; raise-in-price 1; raise-in-price 1; raise-in-price 1; dead 1; settle 1; end",
+        {"allowed": {"price": 2}, "together": {"price": 1}},
+    ),
+    (
+        "P14",
+        "accept 1; raise 1; raise-in-price 1; raise 1; dead 1; settle 1; end",
+        {"retries": 2, "allowed": {"price": 1}},
+    ),
     (
         "P16",
         "accept 1-2; arrive 2; arrive 1; settle 1-2",

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.audit.settings import facts_of
 from surepipe.cli.app import run
 from surepipe.cli.output import Exit
 from surepipe.core.claims import Atom
@@ -15,8 +16,10 @@ from surepipe.pipelines.simulate.campaign import PlanResult, repeat, run_one, ru
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.stages import Context
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import SECOND, Options
+from surepipe.simulation.results import RunResult
 from tests.pipelines.simulate.generated import ERRORS, alarms, case_of, planted, seen
 
 HEAD = "version: 1\nname: shop\nstores: {main: {kind: sqlite, path: shop.db, durability: power}}\n"
@@ -167,6 +170,151 @@ def test_what_came_of_a_message_that_fails_is_neither_lost_nor_repeated(
     )
     found = repeat(subject, Script(subject.name, {"messages": 2}, raises, 1))
     assert (found.stale, [str(one) for one in found.violations]) == (None, [])
+
+
+def none_of_the_first(message: dict[str, str]) -> list[object]:
+    """One message of each but the first."""
+    return [] if message["n"] == "lines 0" else [message]
+
+
+def refusing_the_first(message: dict[str, str]) -> object:
+    """It fails for the first."""
+    if message["n"] == "lines 0":
+        raise ValueError("no")
+    return message
+
+
+def nothing_at_the_next_attempt(message: object, context: Context) -> object:
+    """A planted error."""
+    return message if context.attempt == 1 else None
+
+
+def run_of(parts: str, *calls: str, how: tuple[str, int, str] = ("raise", 1, "F20")) -> RunResult:
+    """One run of a plan of three messages whose stages fail at these calls, and nothing else does."""
+    subject = subject_of(parts.replace("CALL ", f"{__name__}:"), lines=3)
+    verb, value, fault = how
+    struck = tuple(
+        Decision("stage/handler", f"call of {one}", verb, (value,), fault) for one in calls
+    )
+    found = repeat(subject, Script(subject.name, {"messages": 3}, struck, 1))
+    assert found.stale is None
+    return found
+
+
+ASIDE = "retries: 1, dead_letter: main/bad"
+BOTH = f'flat-map: "CALL both_halves", {ASIDE}'
+INTAKE = "intake: {from: lines, journal: main}"
+SETTING_ASIDE = {
+    "two rows": (INTAKE, f"both: {{from: intake, {BOTH}}}", "both 1 of shop/intake"),
+    "of each two again": (
+        INTAKE,
+        f"half: {{from: intake, {BOTH}}}, both: {{from: half, {BOTH}}}",
+        "both 1 of shop/intake",
+    ),
+    "two sinks": (
+        INTAKE,
+        f"both: {{from: intake, {BOTH}}}",
+        "both 1 of shop/intake",
+        "other: {from: both, kind: jsonl, path: other.jsonl}",
+    ),
+    "lanes": (
+        "intake: {from: lines, journal: main, key: n, lanes: 2}",
+        f"both: {{from: intake, {BOTH}}}",
+        "both 1 of shop/intake",
+    ),
+    "in the second pipe": (
+        f"{INTAKE}, next: {{from: intake, journal: main}}",
+        f"both: {{from: next, {BOTH}}}",
+        "both 1 of shop/next",
+    ),
+    "before the second pipe": (
+        f"{INTAKE}, next: {{from: half, journal: main}}",
+        f'half: {{from: intake, {BOTH}}}, both: {{from: next, map: "CALL both_halves"}}',
+        "half 1 of shop/intake",
+    ),
+    "before the first pipe": (
+        "intake: {from: half, journal: main}",
+        f'half: {{from: lines, {BOTH}}}, both: {{from: intake, map: "CALL both_halves"}}',
+        "half 1 of shop/lines",
+    ),
+    "a batch, and then its first message": (
+        INTAKE,
+        (
+            "some: {from: intake, batch: {max: 3}}, "
+            f'open: {{from: some, flat-map: "CALL opened"}}, both: {{from: open, {BOTH}}}'
+        ),
+        "both 1 of shop/intake",
+        "",
+        "both 1 of shop/intake #2",
+    ),
+    "one row": (
+        INTAKE,
+        (
+            f'some: {{from: intake, filter: "CALL taken", {ASIDE}}}, '
+            'both: {from: some, map: "CALL both_halves"}'
+        ),
+        "some 1 of shop/intake",
+    ),
+}
+
+
+def line_of(pipes: str, stages: str, last: str = "both", sinks: str = "") -> str:
+    """A plan with these parts, its source in front and a file behind the last of them."""
+    return (
+        "sources: {lines: {kind: jsonl, path: lines.jsonl}}\n"
+        f"pipes: {{{pipes}}}\nstages: {{{stages}}}\n"
+        f"sinks: {{out: {{from: {last}, kind: jsonl, path: out.jsonl}}, {sinks}}}\n"
+    )
+
+
+@pytest.mark.parametrize("case", SETTING_ASIDE)
+def test_a_message_that_is_set_aside_takes_all_with_it_that_would_have_come_of_it(
+    case: str,
+) -> None:
+    """P2, F20: with one letter two rows are missing, or more. Letters were counted against rows."""
+    pipes, stages, first, *rest = SETTING_ASIDE[case]
+    found = run_of(line_of(pipes, stages, sinks="".join(rest[:1])), first, *rest[1:])
+    assert [str(one) for one in found.violations] == []
+
+
+def test_a_letter_explains_no_loss_of_another_message() -> None:
+    """P2: of the first message nothing would have come, so what is missing is another one's."""
+    stages = (
+        f'some: {{from: intake, flat-map: "CALL none_of_the_first", {ASIDE}}}, '
+        'lossy: {from: some, call: "CALL nothing_at_the_next_attempt"}'
+    )
+    calls = ("some 1 of shop/intake", "lossy 2 of shop/intake")
+    found = run_of(line_of(INTAKE, stages, "lossy"), *calls)
+    lost = found.violates("P2")
+    assert lost is not None
+    assert "1 message never came out" in lost.sentence
+    assert "lines 1" in lost.sentence
+
+
+def test_a_letter_that_each_run_has_explains_no_loss() -> None:
+    """P2: the first message is set aside without faults, too, and the second one is lost."""
+    stages = (
+        f'some: {{from: intake, call: "CALL refusing_the_first", {ASIDE}}}, '
+        'lossy: {from: some, call: "CALL nothing_at_the_next_attempt"}'
+    )
+    found = run_of(line_of(INTAKE, stages, "lossy"), "lossy 2 of shop/intake")
+    lost = found.violates("P2")
+    assert lost is not None
+    assert "1 message never came out" in lost.sentence
+
+
+@pytest.mark.parametrize(("verb", "fault"), [("raise", "F20"), ("slow", "F21")])
+def test_each_stage_counts_its_own_attempts(verb: str, fault: str) -> None:
+    """P14: first fails, then second, then first again. Neither was tried more often than it may be."""
+    part = 'filter: "CALL taken", retries: 2, dead_letter: main/bad, time_limit_s: 1'
+    stages = f"first: {{from: intake, {part}}}, second: {{from: first, {part}}}"
+    calls = ("first 1 of shop/intake", "second 1 of shop/intake", "first 1 of shop/intake #3")
+    value = 1 if verb == "raise" else 2 * SECOND
+    found = run_of(line_of(INTAKE, stages, "second"), *calls, how=(verb, value, fault))
+    assert [str(one) for one in found.violations] == []
+    raised = [facts_of(row) for row in found.rows if row.kind == "raised"]
+    assert [one["stage"] for one in raised] == ["first", "second", "first"]
+    assert {one["fault"] for one in raised} == {fault}
 
 
 def test_positions_that_are_stored_first_are_told_of_each_stream() -> None:

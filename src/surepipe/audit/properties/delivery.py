@@ -326,7 +326,8 @@ class PoisonIsolation(Property):
     """P14: at most ``retries`` attempts in each life of the receiver, then one dead letter, which names its cause.
 
     What the others are owed is judged by P2 and by their order. Attempts are counted anew after a crash. One that
-    fails behind messages whose effects no store took is not counted: all of them are taken again.
+    fails behind messages whose effects no store took is not counted: all of them are taken again. Nor is one in
+    which a batch failed: its first message is tried alone then, so of each this happens once for each before it.
     """
 
     id: ClassVar[str] = "P14"
@@ -361,8 +362,9 @@ class PoisonIsolation(Property):
             self._in_life[life] += 1
             if retries is None:
                 continue
-            counted, doubts = self._in_life[life], self._doubts[book.key]
-            if counted > retries + doubts and known + 1 > retries * lives + doubts:
+            in_batches = self.books.settings.together.get(stage, 0)
+            counted, more = self._in_life[life], self._doubts[book.key] + in_batches * lives
+            if counted > retries + more and known + 1 > retries * lives + more:
                 whose = f" by {stage}" if stage else ""
                 self.fail(
                     f"Message #{position} was tried {times(known + 1)}{whose}; {retries} attempts are allowed.",
@@ -403,7 +405,9 @@ class PoisonIsolation(Property):
         self, book: PipeHistory, failures: Mapping[tuple[int, str], tuple[int, int]]
     ) -> None:
         for (position, stage), (count, _) in failures.items():
-            retries = self._allowed(stage)
-            if retries is not None and count >= retries and position not in book.settled:
+            retries, in_batches = self._allowed(stage), self.books.settings.together.get(stage, 0)
+            if retries is None or count < retries + in_batches:
+                continue
+            if position not in book.settled:
                 text = f"Message #{position} failed {times(count)} and became no dead letter."
                 self.fail(text, book=book, position=position)

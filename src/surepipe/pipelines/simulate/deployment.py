@@ -39,7 +39,9 @@ from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Ends,
+    Offspring,
     RunOutcome,
+    SetAside,
     about_what,
     canonical,
     effects_of,
@@ -82,9 +84,10 @@ from surepipe.simulation.actors.stores import (
 )
 from surepipe.simulation.network import Link
 from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY
-from surepipe.simulation.timeline import as_detail
+from surepipe.simulation.timeline import as_detail, digest_of
 from surepipe.simulation.world import Deployment, World
 from surepipe.storage.letters import decode as letter_of
+from surepipe.storage.letters import name_of
 
 # The world as the engine of one simulated process sees it.
 
@@ -241,6 +244,7 @@ class PlanDeployment(Deployment):
         keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
         veils: Mapping[str, Veil] | None = None,
+        offspring: Offspring | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -266,6 +270,7 @@ class PlanDeployment(Deployment):
         self._keyed = keyed or {}
         self._ways_by_key = ways_by_key or {}
         self._veils = veils or {}
+        self._offspring = offspring or Offspring()
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -459,36 +464,46 @@ class PlanDeployment(Deployment):
 
     def dead(self) -> int:
         """How many letters lie in dead-letter streams."""
-        books = [pipe for pipe in self.plan.pipes if pipe.book is not None]
-        return len(list(self._letters())) + sum(
-            len(self._payloads(pipe.stream_store or "", f"{self.plan.name}/{pipe.name}/dead"))
-            for pipe in books
-        )
+        return len(list(self._letters()))
 
-    def _letters(self) -> Iterator[bytes]:
+    def _letters(self) -> Iterator[Letter]:
         parts = [part for part in self.plan.parts if isinstance(part, Trying | ReadSource)]
         for written in sorted(filter(None, {part.dead_letter for part in parts})):
             yield from self._letters_in(written)
+        for pipe in self.plan.pipes:
+            if pipe.book is not None:
+                yield from self._letters_in(
+                    f"{pipe.stream_store}/{self.plan.name}/{pipe.name}/dead"
+                )
 
     def letters_of(self, pipe: str) -> list[Letter]:
         """The dead letters that the messages of a pipe became."""
-        here = f"{self.plan.name}/{pipe}"
-        return [one for one in map(letter_of, self._letters()) if one.pipe == here]
+        return [one for one in self._letters() if one.pipe == f"{self.plan.name}/{pipe}"]
 
-    @staticmethod
-    def _kept_for_people(world: World) -> int:
-        """How many messages are parked in books."""
-        return len(
-            {
-                (row.pipe, row.epoch, row.seq)
-                for row in world.rows
-                if row.kind == Kind.DEAD and '"kept":true' in row.detail
-            }
+    def _place_of(self, name: str) -> str:
+        """The source or pipe that letters and rows call so."""
+        return name.partition("@")[0].removeprefix(f"{self.plan.name}/")
+
+    def _aside(self, world: World) -> SetAside:
+        """The messages that are dead letters, or parked in books for people. One that two parts have set aside,
+        each in a place of its own, is one."""
+        rows = {(source, content) for (source, content), _ in self._put_aside()}
+        letters = {name_of(one): one for one in self._letters()}.values()
+        looks = [(self._place_of(one.pipe), one.payload) for one in letters]
+        found = Counter(
+            (place, digest_of(payload)) for place, payload in looks if (place, payload) not in rows
         )
+        parked = {
+            (row.pipe, row.epoch, row.seq)
+            for row in world.rows
+            if row.kind == Kind.DEAD and '"kept":true' in row.detail
+        }
+        found.update((self._place_of(pipe), "") for pipe, _, _ in parked)
+        return found
 
-    def _letters_in(self, written: str) -> list[bytes]:
+    def _letters_in(self, written: str) -> list[Letter]:
         store, _, stream = written.partition("/")
-        return self._payloads(store, stream)
+        return [letter_of(payload) for payload in self._payloads(store, stream)]
 
     def outcome(self, world: World) -> RunOutcome:
         """The run, as a user's check sees it."""
@@ -510,9 +525,8 @@ class PlanDeployment(Deployment):
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())
-        dead = outcome.dead - sum(put_aside.values())
-        dead += self._kept_for_people(world)
-        ends = Ends(self._comparable(outcome.delivered), dead, self._expected)
+        aside, got = self._aside(world), self._comparable(outcome.delivered)
+        ends = Ends(got, self._expected, aside, self._offspring)
         found = list(judge_ends(world, ends, self._ways, doubts))
         found += judge_keys(world, ends.got, self._keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)
@@ -528,7 +542,7 @@ class PlanDeployment(Deployment):
             Violation("stage", IDEMPOTENCY_KEY, last, f"{slip}.", end=where, content=effect)
             for slip, (where, effect) in {**slips_of(world.outsides), **self._slips}.items()
         ]
-        found += self._judge_effects(world, dead, doubts)
+        found += [] if aside else self._judge_effects(world, doubts)
         return found
 
     def _put_aside(self) -> Iterator[tuple[tuple[str, bytes], int]]:
@@ -536,7 +550,7 @@ class PlanDeployment(Deployment):
         for source in self.plan.sources:
             if not isinstance(source, ReadSource) or source.dead_letter is None:
                 continue
-            found = map(letter_of, self._letters_in(source.dead_letter))
+            found = self._letters_in(source.dead_letter)
             here = f"{self.plan.name}/{source.name}"
             letters = [letter.payload for letter in found if letter.pipe == here]
             for row in self.rows[source.name].messages:
@@ -567,15 +581,15 @@ class PlanDeployment(Deployment):
                 )
 
     def _judge_effects(
-        self, world: World, dead: int, doubts: Mapping[str, Atom | None]
+        self, world: World, doubts: Mapping[str, Atom | None]
     ) -> Iterator[Violation]:
-        """What was never done outside, though no message may be lost, and none became a dead letter.
+        """What was never done outside, though no message may be lost. None became a dead letter.
 
         1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
         list with it: what was to be done with the message is done by nobody, and no sink shows that.
         """
         missing = self._effects.keys() - effects_of(world.outsides).keys()
-        if not missing or world.limit or dead or Atom.NO_LOSS in doubts.values():
+        if not missing or world.limit or Atom.NO_LOSS in doubts.values():
             return
         if not self._keeps_all(world):
             return

@@ -30,12 +30,71 @@ Claims = Mapping[Way, Mapping[str, Sequence[str]]]
 
 
 @dataclass(frozen=True, slots=True)
+class Original:
+    """A message of a source or of a pipe, of which others are made; ``number`` counts those that look alike."""
+
+    place: str
+    digest: str
+    number: int
+
+    @property
+    def look(self) -> Look:
+        """All that a dead letter tells of it."""
+        return self.place, self.digest
+
+
+Look: TypeAlias = tuple[str, str]
+"""A source or a pipe, and the digest of a message there; that is empty if it is not known."""
+SetAside: TypeAlias = Counter[Look]
+"""How many messages became dead letters."""
+
+
+@dataclass(frozen=True, slots=True)
+class Excuse:
+    """What may be missing at an end, as its message was set aside: these texts, and ``others`` of any text."""
+
+    texts: Counter[str] = field(default_factory=Counter[str])
+    others: int = 0
+
+
+@dataclass(frozen=True)
+class Offspring:
+    """What comes of each message, when nothing goes wrong.
+
+    ``rows``: of each end, what comes there, and which messages it is made of; the text is None where it does not
+    follow from these alone. ``whole``: the messages of which that is known. ``failed``: how those look of which
+    some part fails each time; ``partly``: how much comes to each end of all of these. Of any other message it is
+    taken to be the ``most`` that comes of one, by source or pipe and end.
+    """
+
+    rows: Mapping[str, Sequence[tuple[str | None, Sequence[Original]]]] = field(
+        default_factory=dict[str, Sequence[tuple[str | None, Sequence[Original]]]]
+    )
+    whole: frozenset[Original] = frozenset()
+    failed: frozenset[Look] = frozenset()
+    partly: Mapping[str, int] = field(default_factory=dict[str, int])
+    most: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+
+    def excuse(self, end: str, aside: SetAside) -> Excuse:
+        """What these letters take with them. What is made of two of them is missing once."""
+        known = {one for one in self.whole if one.number <= aside[one.look]}
+        gone = [text for text, made_of in self.rows.get(end, ()) if known.intersection(made_of)]
+        looks = self.failed.union(one.look for one in self.whole)
+        others = gone.count(None)
+        others += self.partly.get(end, 0) if self.failed & aside.keys() else 0
+        for look in aside.keys() - looks:
+            others += aside[look] * self.most.get((look[0], end), 1)
+        return Excuse(Counter(text for text in gone if text is not None), others)
+
+
+@dataclass(frozen=True, slots=True)
 class Ends:
-    """What the ends of a plan have, and how many dead letters there are; and what they are expected to have."""
+    """What the ends of a plan have, and what they are expected to have; and which messages are dead letters."""
 
     got: Mapping[str, Sequence[str]]
-    dead: int
     expected: Mapping[str, Sequence[str]]
+    aside: SetAside
+    offspring: Offspring
 
 
 def judge_ends(
@@ -61,7 +120,8 @@ def judge_ends(
         }
         if world.is_fault_free:
             held |= {Atom.NO_LOSS, Atom.NO_DUPLICATE}
-        one = _End(world, end, list(ends.got.get(end, ())), list(wanted), ends.dead)
+        excuse = ends.offspring.excuse(end, ends.aside)
+        one = _End(world, end, list(ends.got.get(end, ())), list(wanted), excuse)
         yield from _judge(one, held, len(claims) == 1)
 
 
@@ -87,7 +147,7 @@ def judge_keys(
             mine = {text for text in texts if owners[text] == 1}
             came = [text for text in got.get(end, ()) if text in mine]
             if late := out_of_order(came, [text for text in texts if text in mine]):
-                one = _End(world, end, came, list(texts), 0)
+                one = _End(world, end, came, list(texts), Excuse())
                 yield one.violation(
                     "P4",
                     "monotonic",
@@ -101,15 +161,15 @@ class _End:
     """One sink: what it got and what it should have."""
 
     def __init__(
-        self, world: World, name: str, got: list[str], wanted: list[str], dead: int
+        self, world: World, name: str, got: list[str], wanted: list[str], excuse: Excuse
     ) -> None:
         self.world = world
         self.name = name
         self.got = got
         self.wanted = wanted
-        self.lost = Counter(wanted) - Counter(got)
+        self.lost = Counter(wanted) - Counter(got) - excuse.texts
+        self.excused = excuse.others
         self.surplus = Counter(got) - Counter(wanted)
-        self.dead = dead
 
     def violation(self, property_id: str, name: str, sentence: str, content: str) -> Violation:
         """Found at the end of the run."""
@@ -150,7 +210,7 @@ def out_of_order(got: Sequence[str], wanted: Sequence[str]) -> str:
 
 def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
     lost = sum(end.lost.values())
-    if Atom.NO_LOSS in held and lost > end.dead:
+    if Atom.NO_LOSS in held and lost > end.excused:
         missing = next(iter(end.lost))
         stranger = next((text for text in end.surplus if text not in end.wanted), "")
         lost_one, other = brief_apart(missing, stranger) if stranger else (_short(missing), "")

@@ -13,7 +13,7 @@ from typing import TypeAlias, TypeVar, cast
 
 from surepipe.actors.consuming.coroutines import Wait, awaited
 from surepipe.errors import ConfigurationError, words_of
-from surepipe.pipelines.calling import failing_only
+from surepipe.pipelines.calling import failing_only, told_of
 from surepipe.pipelines.simulate.ends import as_text
 from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
 from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually
@@ -176,9 +176,12 @@ class Calls:
         result = self._entered(name, call, message)
         if fails and not call.attempt % 2:
             self._fail(name, about, "after it was done")
-        if call.limit_s is not None and self._world.now - begun > call.limit_s * 1_000_000:
-            self._row(about, "raised", "takes too long")
-            raise TimeLimit(f"{name} took longer than {call.limit_s} s")
+        lasted = self._world.now - begun
+        if call.limit_s is not None and lasted > call.limit_s * 1_000_000:
+            is_slowed = lasted - took <= call.limit_s * 1_000_000
+            error = TimeLimit(f"{name} took longer than {call.limit_s} s")
+            self._row(about, "raised", told_of(error), "F21" if is_slowed else "", stage=name)
+            raise error
         part = {"part": about.piece} if about and about.piece else {}
         self._row(about, "returned", "", stage=name, answer=short(result), **part)
         if trouble is not None:
@@ -194,7 +197,7 @@ class Calls:
         return took, seq > 0
 
     def _fail(self, name: str, about: About | None, when: str) -> None:
-        self._row(about, "raised", f"{name} fails {when}", "F20")
+        self._row(about, "raised", f"fails {when}", "F20", stage=name)
         raise InjectedFailure(f"{name} fails {when}, on purpose")
 
     def _entered(self, name: str, call: StageCall, message: object) -> object:

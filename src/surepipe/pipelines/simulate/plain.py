@@ -37,7 +37,7 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
-from surepipe.pipelines.simulate.ends import Effect, canonical, effects_of, slips_of
+from surepipe.pipelines.simulate.ends import Effect, Original, canonical, effects_of, slips_of
 from surepipe.pipelines.simulate.functions import (
     Calls,
     VirtualClock,
@@ -101,6 +101,8 @@ class Came:
     way: tuple[Carried, ...]
     key: str | None = None
     """of the last book that it came through"""
+    made_of: tuple[Original, ...] = ()
+    """the message of its source, and those of the pipes on its way"""
 
 
 class _SaidOtherwise(Exception):
@@ -123,6 +125,10 @@ class Plain:
     by_chance: set[str] = field(default_factory=set[str])
     """parts whose functions have drawn a number"""
     came: list[Came] = field(default_factory=list[Came])
+    whole: set[Original] = field(default_factory=set[Original])
+    """messages of sources and pipes, if no part failed of what their source gave"""
+    failed: set[Original] = field(default_factory=set[Original])
+    """the others"""
     given: Counter[tuple[str, int, str]] = field(default_factory=Counter[tuple[str, int, str]])
     """of each source and place in it: how many messages came to each end for the message there"""
     answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
@@ -201,6 +207,9 @@ class PlainRun(Deployment):
         self._known = {looks: iter(abouts) for looks, abouts in identities.items()}
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
+        self._made_of: tuple[Original, ...] = ()
+        self._begun: list[Original] = []
+        self._alike: Counter[tuple[str, str]] = Counter()
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
         self._giver = ""
@@ -257,13 +266,16 @@ class PlainRun(Deployment):
     # Where a message goes.
 
     def _give(self, source: str, place: int, message: object) -> None:
-        found, self._pending, self._way = self.found, [], ()
+        found, self._pending, self._way, self._begun = self.found, [], (), []
+        self._made_of = (self._original(source, _digest_in_letter(message)),)
         try:
             self._pass_on(source, message, self._identity(source))
         except Exception:  # noqa: BLE001 - of a function, or a codec: it is tried again, or becomes a dead letter
             found.unsure |= self._ends_behind(source)
             found.of_use[source] += 1
+            found.failed.update(self._begun)
             return
+        found.whole.update(self._begun)
         found.of_use[source] += bool(self._pending)
         for end, text in self._pending:
             found.arrived[end].append(text)
@@ -284,9 +296,10 @@ class PlainRun(Deployment):
         if isinstance(part, PipePart):
             codec = self._codec(part)
             payload = self._taken(part.name, message, codec.encode)
-            carried, before = codec.decode(payload), self._way
+            carried, before = codec.decode(payload), (self._way, self._made_of)
             digest = digest_of(payload)
-            self._way = *before, Carried(part.name, digest, canonical(message))
+            self._way = *self._way, Carried(part.name, digest, canonical(message))
+            self._made_of = *self._made_of, self._original(part.name, digest)
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
             if part.book is not None:
@@ -295,11 +308,16 @@ class PlainRun(Deployment):
                 self._through_lanes(part, carried, about)
             else:
                 self._pass_on(part.name, carried, about)
-            self._way = before
+            self._way, self._made_of = before
         elif isinstance(part, StagePart):
             self._through(part, message, about)
         else:
             self._kept(cast("AnySink", part), message, about)
+
+    def _original(self, place: str, digest: str) -> Original:
+        self._alike[place, digest] += 1
+        self._begun.append(Original(place, digest, self._alike[place, digest]))
+        return self._begun[-1]
 
     def _through_lanes(self, pipe: PipePart, message: object, about: About) -> None:
         before, self._key = self._key, None
@@ -450,7 +468,7 @@ class PlainRun(Deployment):
 
     def _at_end(self, end: str, text: str) -> None:
         self._pending.append((end, text))
-        self.found.came.append(Came(end, text, self._way, self._key))
+        self.found.came.append(Came(end, text, self._way, self._key, self._made_of))
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
         if not isinstance(message, Mapping):
@@ -579,6 +597,13 @@ def _shared(what: str, texts: Sequence[str]) -> str:
         "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, "
         "say what has to hold outside (simulate: check:)"
     )
+
+
+def _digest_in_letter(message: object) -> str:
+    """That of a source's message as its letter has it; empty where no letter can."""
+    with suppress(Exception):
+        return digest_of(AutoCodec().encode(message))
+    return ""
 
 
 def _unheard(name: str, about: About, message: object) -> None:

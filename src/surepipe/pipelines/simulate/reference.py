@@ -18,7 +18,14 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
-from surepipe.pipelines.simulate.ends import Effect, RunOutcome, canonical, effects_of
+from surepipe.pipelines.simulate.ends import (
+    Effect,
+    Offspring,
+    Original,
+    RunOutcome,
+    canonical,
+    effects_of,
+)
 from surepipe.pipelines.simulate.functions import globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
@@ -61,6 +68,7 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         effects=found.effects,
         keyed=found.keyed,
         veils=found.veils,
+        offspring=found.offspring,
     )
 
 
@@ -174,6 +182,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         veils,
         by_order,
         tuple(leaks),
+        _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
 
 
@@ -191,6 +200,31 @@ def _veil(
     texts = [one.get(end, ()) for one in engine]
     texts += [] if is_open else [one.arrived[end] for one in plain]
     return veil_over(texts)
+
+
+def _offspring(
+    subject: PlanSubject, by_hand: Plain, expected: Ends, told_by_text: Collection[str]
+) -> Offspring:
+    """``told_by_text``: the ends at which what is missing is known by its text."""
+    rows: dict[str, list[tuple[str | None, Sequence[Original]]]] = {}
+    counts: Counter[tuple[Original, str]] = Counter()
+    for one in by_hand.came:
+        text = one.text if one.end in told_by_text else None
+        rows.setdefault(one.end, []).append((text, one.made_of))
+        counts.update((original, one.end) for original in one.made_of)
+    most: dict[tuple[str, str], int] = {}
+    for part in (*subject.plan.sources, *subject.plan.pipes):
+        reached = behind(subject, part.name)
+        most |= {(part.name, end): int(end in reached) for end in expected}
+    for (original, end), count in counts.items():
+        most[original.place, end] = max(count, most.get((original.place, end), 0))
+    return Offspring(
+        rows,
+        frozenset(by_hand.whole),
+        frozenset(one.look for one in by_hand.failed),
+        {end: len(texts) - len(by_hand.arrived[end]) for end, texts in expected.items()},
+        most,
+    )
 
 
 def _keyed(by_hand: Plain, veils: Mapping[str, Veil]) -> Mapping[str, Mapping[str, Sequence[str]]]:

@@ -916,10 +916,10 @@ def _is_to_tell(row: Row, about: Violation) -> bool:
 
 
 def _failures(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:
-    """What stages raised, in words."""
+    """What stages raised by themselves, in words."""
     for row in rows:
         facts = facts_of(row)
-        if row.kind == "raised" and "stage" in facts:
+        if row.kind == "raised" and "stage" in facts and "fault" not in facts:
             place = f" at {facts['place']}" if facts.get("place") else ""
             yield row, f"{facts['stage']} raised {facts['text']}{place}"
 

@@ -17,10 +17,10 @@ from surepipe.pipelines.assessing import chain_of, hop_of
 from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import Trying
+from surepipe.pipelines.models.stages import StagePart, Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
-from surepipe.pipelines.simulate.ends import Effect
+from surepipe.pipelines.simulate.ends import Effect, Offspring
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
 from surepipe.pipelines.simulate.veils import Veil
@@ -50,7 +50,7 @@ class Reference:
     done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
     things outside when the messages come in another order. ``leaking``: which stages answer otherwise when the
-    same run is repeated, also among ``retold``."""
+    same run is repeated, also among ``retold``. ``offspring``: what is to come of each message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -64,6 +64,7 @@ class Reference:
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[str] = frozenset()
     leaking: tuple[str, ...] = ()
+    offspring: Offspring = field(default_factory=Offspring)
 
 
 TIMER_US = 200_000
@@ -84,6 +85,8 @@ class PlanSubject:
     """of each end behind one book: what is to come out of each key, in its order"""
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     """of each end whose messages are not the same in each run: what is not compared of them"""
+    offspring: Offspring = field(default_factory=Offspring)
+    """what is to come of each message, and so what its dead letter takes with it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
@@ -206,7 +209,8 @@ class PlanSubject:
 
     def facts(self) -> Mapping[str, object]:
         """Facts for the judge: the claims of single pipes, their journals and lanes, the streams that keep
-        positions first, how often a message may fail in each stage, and how often a delivery calls one."""
+        positions first, how often a message may fail in each stage, and with how many others, and how often a
+        delivery calls one."""
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
         before = [
@@ -225,8 +229,20 @@ class PlanSubject:
             if isinstance(part, Trying)
         }
         facts |= {"allowed": allowed} if any(allowed.values()) else {}
+        together = {
+            part.name: max(batches)
+            for pipe in pipes
+            if (batches := self._batches(pipe))
+            for part in self.plan.reach(pipe.name)
+            if isinstance(part, Trying)
+        }
+        facts |= {"together": together} if together else {}
         several = {part.name: most for part in self.plan.parts if (most := self._entered(part)) > 1}
         return facts | ({"entered": several} if several else {})
+
+    def _batches(self, pipe: PipePart) -> list[int]:
+        reached = (part for part in self.plan.reach(pipe.name) if isinstance(part, StagePart))
+        return [part.batch.max for part in reached if part.batch is not None]
 
     def _entered(self, part: Node) -> int:
         """On how many ways a delivery of one pipe comes to a stage or sink, before it is in another pipe."""
@@ -244,6 +260,7 @@ class PlanSubject:
             effects=self.effects,
             keyed=self.keyed,
             veils=self.veils,
+            offspring=self.offspring,
             ways_by_key=self.ways_by_key,
             memory=self.memory,
         )

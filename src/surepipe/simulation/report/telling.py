@@ -161,7 +161,8 @@ def _of_stage(sort: _Sort, stage: str, place: str, text: str) -> str:
         answer = fact(row, "answer")
         return f"{stage} gives {brief(answer)}"
     if sort.kind == Kind.RAISED:
-        return f"{stage} raises {fact(row, 'text')}"
+        by_itself = "" if fact(row, "fault") else "raises "
+        return f"{stage} {by_itself}{fact(row, 'text')}"
     return text
 
 

@@ -390,6 +390,13 @@ def test_a_generated_plan_is_not_called_broken_any_more(plan: int, seed: int) ->
     assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
 
 
+@pytest.mark.parametrize("plan", [2003, 2011, 2023, 2037, 2051, 2116])
+def test_a_generated_plan_that_gives_messages_up_soon_is_not_called_broken(plan: int) -> None:
+    """V-1, P2, P14, F20: each of these was. 2003, 2011, 2037: with one letter several rows were missing, also
+    of several stages; 2023, 2051, 2116: failures of several stages were taken for those of one."""
+    assert list(alarms(case_of(plan), range(3))) == []
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_planted_error_is_seen(error: str) -> None:
     """V-1: of each kind the first pipeline; stages that are correct, and a route, are drawn around it."""

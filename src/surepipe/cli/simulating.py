@@ -14,7 +14,14 @@ from pathlib import Path
 from typing import IO
 
 from surepipe.cli.output import Exit, Line, line, standard_output_apart
-from surepipe.core.claims import NO_FAULTS, Faults, faults_text, in_order
+from surepipe.core.claims import (
+    NO_FAULTS,
+    Claim,
+    Faults,
+    delivers_told,
+    faults_text,
+    in_order,
+)
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
@@ -24,6 +31,7 @@ from surepipe.pipelines.simulate.campaign import (
     EFFECT_ON,
     CannotSimulate,
     PlanResult,
+    judged_through,
     missing_in,
 )
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
@@ -45,6 +53,7 @@ from surepipe.simulation.report.words import in_words
 
 FIRST_LINE_RUNS = 20
 HELD, NOT_JUDGED, NOT_EXERCISED, VIOLATED = "held", "not judged", "not exercised", "violated"
+NOTHING = Claim(frozenset())
 EXPECTED = "P15"
 """Not what a run does, but what the plan promises."""
 
@@ -93,6 +102,7 @@ class Findings:
     """those of them that struck"""
     unreached: Told = field(default_factory=dict[str, str])
     unjudged: Told = field(default_factory=dict[str, str])
+    results: Sequence[PlanResult] = ()
     untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
     """faults that are said to be survived and were not seen to be: why, and which"""
     left_out: dict[str, int] = field(default_factory=dict[str, int])
@@ -107,7 +117,7 @@ class Findings:
             yield from (line(text) for text in self.failure.splitlines())
         if self.assessment is not None and not self.complaint:
             for verdict in (*self.assessment.pipes, *self.assessment.ways):
-                yield self._held(verdict)
+                yield from self._held(verdict)
         for why, faults in self.untried.items():
             yield line(("not tried: ", "warn"), f"{faults_text(faults)}, as {why}")
         for text in self.explored:
@@ -127,16 +137,18 @@ class Findings:
         for note in self.notes:
             yield line(("note: ", "warn"), note)
 
-    def _held(self, verdict: Verdict) -> Line:
+    def _held(self, verdict: Verdict) -> Iterator[Line]:
         if self.failure:
-            return line(f"{verdict.name}: {verdict.promise}; see above")
+            yield line(f"{verdict.name}: {verdict.promise}; see above")
+            return
         word = self.word_for(verdict)
         style = "warn" if self.unexercised or word != HELD else "good"
         but = " but for what was not exercised, see below" if self.unexercised else ""
         if word != HELD:
             but = ", see below"
-        told = f"in {self.runs} schedules{but}  {verdict.name}: {self._tried(verdict)}"
-        return line((f"{word} ", style), told)
+        for tried in self._tried(verdict):
+            told = f"in {self.runs} schedules{but}  {verdict.name}: {tried}"
+            yield line((f"{word} ", style), told)
 
     def word_for(self, verdict: Verdict) -> str:
         """What came of one promise. Where an end or a stage can't be judged, the ways that lead there are not;
@@ -151,17 +163,20 @@ class Findings:
             return NOT_EXERCISED
         return NOT_JUDGED if {*verdict.parts}.intersection(self.unjudged.values()) else HELD
 
-    def _tried(self, verdict: Verdict) -> str:
-        """What of a promise these schedules speak of."""
-        tried = verdict.tolerates.difference(*self.untried.values())
-        told = verdict.promised(tried)
-        if tried:
-            return told
-        return (
-            f"{told}; under {', '.join(self.asked)}"
-            if self.asked
-            else f"{told}; no fault was tried"
-        )
+    def _tried(self, verdict: Verdict) -> Iterator[str]:
+        """What of a promise these schedules speak of. What is promised through faults that were asked for may be
+        less than all of it."""
+        headline, *weaker = verdict.claims() or (NOTHING,)
+        known = NO_FAULTS
+        for claim in (headline, *(weaker if self.asked else ())):
+            tried = judged_through(claim, self.results)
+            if not tried <= known:
+                known |= tried
+                yield verdict.promised(tried, claim)
+        if not known and self.asked:
+            yield f"{delivers_told(NOTHING)}; under {', '.join(self.asked)}"
+        elif not known:
+            yield f"{verdict.promised(NO_FAULTS)}; no fault was tried"
 
     def as_document(self) -> dict[str, object]:
         return {
@@ -295,7 +310,8 @@ def _campaign(
         found.unexercised = tuple(simulation.unexercised(*results))
         _note(simulation, results, found)
         found.unreached = _together(one.unreached for one in results)
-        found.untried = dict(simulation.untried(_promised(found), struck))
+        found.results = results
+        found.untried = dict(simulation.untried(_promised(found), _judged(found)))
         found.left_out = dict(results[0].left_out) if results else {}
         retold = _together(one.retold for one in results)
         shared = dict.fromkeys(simulation.shared(*results), "")
@@ -326,6 +342,13 @@ def _promised(found: Findings) -> Faults:
     verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
     told = [one.explanation.headline.tolerates for one in verdicts if one.explanation]
     return NO_FAULTS.union(*told)
+
+
+def _judged(found: Findings) -> Faults:
+    """All that struck in runs in which some headline was judged."""
+    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
+    headlines = [one.explanation.headline for one in verdicts if one.explanation]
+    return NO_FAULTS.union(*(judged_through(one, found.results) for one in headlines))
 
 
 def _together(parts: Iterable[Told]) -> Told:

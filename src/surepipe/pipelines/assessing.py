@@ -294,11 +294,27 @@ class Verdict:
         """The same, and through which faults."""
         return self.promised(self.tolerates)
 
-    def promised(self, through: Faults) -> str:
-        """The same, through these of the faults."""
+    def claims(self) -> Sequence[Claim]:
+        """What it promises, and then what of that survives more, the strongest first."""
+        if self.explanation is None:
+            return ()
+        headline = self.explanation.headline
+        survives = {one.atom: one.survives for one in self.explanation.atoms if one.survives}
+        weaker = {
+            Claim(frozenset(atom for atom, more in survives.items() if faults <= more), faults)
+            for faults in survives.values()
+            if not faults <= headline.tolerates
+        }
+        return (headline, *sorted(weaker, key=lambda one: (-len(one.atoms), str(one))))
+
+    def promised(self, through: Faults, claim: Claim | None = None) -> str:
+        """The same, through these of the faults; or one of its claims."""
         if self.explanation is None:
             return "refused"
-        return promise_told(replace(self.explanation.headline, tolerates=through), self.per_key)
+        told = claim or self.explanation.headline
+        survives = self.per_key is not None and told.tolerates <= self.per_key.tolerates
+        per_key = self.per_key if claim is None or survives else None
+        return promise_told(replace(told, tolerates=through), per_key)
 
 
 @dataclass(frozen=True, slots=True)

@@ -321,8 +321,8 @@ def alarms(case: Case, seeds: range) -> Iterator[str]:
 
 
 def _is_alarm(note: str) -> bool:
-    """A batch has other company in each run, and lanes may meet again, and this is said; the rest would be wrong of
-    a correct plan."""
+    """A batch has other company in each run, and lanes may meet again, and this is said; the rest would be wrong
+    of a correct plan."""
     return "not compared" not in note and "judged pipe by pipe alone" not in note
 
 

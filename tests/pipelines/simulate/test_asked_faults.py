@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 
 from surepipe.cli.output import Exit
-from surepipe.core.claims import FAULTS_OF
+from surepipe.core.claims import FAULTS_OF, NO_FAULTS, Atom, Claim, parse_faults
 from surepipe.pipelines import Plan, loads
+from surepipe.pipelines.simulate.campaign import PlanResult, judged_through
 from surepipe.pipelines.simulate.simulating import NotExercised, simulation_of, simulation_of_plan
 from surepipe.simulation.faults import CATALOGUE, chosen
-from tests.pipelines.simulate.kit import command, shop, simulated
+from tests.pipelines.simulate.kit import SHOP, command, shop, simulated
 
 pytestmark = pytest.mark.long
 WORDS = tuple(dict.fromkeys([*FAULTS_OF, *(kind.kind for kind in CATALOGUE)]))
@@ -121,8 +122,38 @@ def test_a_fault_that_nothing_promises_to_survive_is_told_as_that(tmp_path: Path
     """It struck, and it is said what that means for the verdict."""
     done = simulated(tmp_path, PLAIN, "--seeds", "20", "--faults", "store-rollback")
     assert done.returncode == Exit.HELD, done.stdout + done.stderr
-    assert "exactly-once, absolute order; under store-rollback\n" in done.stdout
+    assert "best-effort, no order; under store-rollback\n" in done.stdout
+    assert "exactly-once" not in done.stdout
     assert "note: nothing promises to survive store-rollback, so what it explains" in done.stdout
+
+
+def test_what_held_is_what_is_promised_through_the_faults_that_were_asked_for(
+    tmp_path: Path,
+) -> None:
+    """With boundary processed a crash repeats messages, and that is no finding: exactly-once is said only of
+    the runs that could have none."""
+    repeating = SHOP.replace("boundary: committed", "boundary: processed")
+    options = ("--seeds", "40", "--faults")
+    crashes = simulated(tmp_path, PLAIN, *options, "process-crash", pipeline=repeating)
+    weaker = "at-least-once, gap-free order; through"
+    assert crashes.returncode == Exit.HELD, crashes.stdout + crashes.stderr
+    assert f"held in 40 schedules  intake: {weaker} process-crash\n" in crashes.stdout
+    assert f"held in 40 schedules  lines to out: {weaker} process-crash\n" in crashes.stdout
+    assert "exactly-once" not in crashes.stdout
+    both = command(tmp_path / "shop.yaml", *options, "process-crash,bad-stage").stdout
+    assert f"intake: {weaker} process-crash, bad-stage\n" in both
+    assert "intake: exactly-once, absolute order; through bad-stage\n" in both
+
+
+def test_a_fault_that_struck_only_beside_others_is_not_said_to_be_survived_alone() -> None:
+    """In a run that may have a crash nobody judges what no crash survives."""
+    everything = Claim(frozenset(Atom), parse_faults(["network"]))
+    result = PlanResult("shop", "claim")
+    both = parse_faults(["network", "process-crash"])
+    result.under.add((both, both))
+    assert judged_through(everything, [result]) == NO_FAULTS
+    result.under.add((everything.tolerates, parse_faults(["route-loss"])))
+    assert judged_through(everything, [result]) == parse_faults(["route-loss"])
 
 
 def test_a_few_runs_under_pytest_may_do_without_what_comes_by_chance() -> None:

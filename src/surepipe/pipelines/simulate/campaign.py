@@ -14,8 +14,8 @@ from functools import partial
 from types import FrameType
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.settings import facts_of
-from surepipe.core.claims import Atom, Fault, Faults
+from surepipe.audit.settings import facts_of, words
+from surepipe.core.claims import NO_FAULTS, Atom, Claim, Fault, Faults, parse_faults
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.forgotten import noted
@@ -106,6 +106,9 @@ class PlanResult:
     calls: Counter[str] = field(default_factory=Counter[str])
     marks: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
+    under: set[tuple[Faults, Faults]] = field(default_factory=set[tuple[Faults, Faults]])
+    """of each run the faults that it might have, and those that struck: what doesn't survive all of the former was
+    not judged in it"""
     violated: Counter[str] = field(default_factory=Counter[str])
     failures: dict[str, PlanFailure] = field(default_factory=dict[str, PlanFailure])
     missing: tuple[str, ...] = ()
@@ -382,6 +385,8 @@ def _take(
     struck = {kind for one in result.script.decisions for kind in _kinds_of(subject, one)}
     struck |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}
     found.faults.update(struck)
+    might = parse_faults(words(facts_of(result.rows[0]).get("faults")))
+    found.under.add((might, _named(struck)))
     seen = exercised(result.rows, struck, Drain(options.drain).value)
     found.marks.update(seen.marks | result.marks)
     for violation in result.violations:
@@ -430,15 +435,13 @@ _BEYOND = {
 
 
 def untried(
-    subject: PlanSubject, promised: Faults, struck: Iterable[str], asked: Sequence[FaultKind] | None
+    subject: PlanSubject, missing: Faults, asked: Sequence[FaultKind] | None
 ) -> Iterator[tuple[str, Faults]]:
-    """Why faults that are said to be survived did not strike in a campaign, and which these are. ``struck``: the
-    kinds that did. ``asked``: the only kinds that were wanted, None for all that are promised to be survived."""
-    tried = {name for kind in struck for name in BY_ID[kind].names}
+    """Why faults that are said to be survived did not strike in a campaign, and which these are. ``asked``: the
+    only kinds that were wanted, None for all that are promised to be survived."""
     found: dict[str, set[Fault]] = {}
-    for fault in promised:
-        if fault.value not in tried:
-            found.setdefault(_why_untried(subject, fault, asked), set()).add(fault)
+    for fault in missing:
+        found.setdefault(_why_untried(subject, fault, asked), set()).add(fault)
     yield from ((why, frozenset(faults)) for why, faults in sorted(found.items()))
 
 
@@ -493,9 +496,19 @@ def _is_streamed(subject: PlanSubject) -> bool:
 
 def used_in(subject: PlanSubject, decisions: Iterable[Decision]) -> Faults:
     """The faults, as claims name them, that decisions are."""
-    kinds = {kind for decision in decisions for kind in _kinds_of(subject, decision)}
+    return _named(kind for decision in decisions for kind in _kinds_of(subject, decision))
+
+
+def _named(kinds: Iterable[str]) -> Faults:
+    """The faults, as claims name them, that these kinds are."""
     names = {name for kind in kinds if kind in BY_ID for name in BY_ID[kind].names}
     return frozenset(fault for fault in Fault if fault.value in names)
+
+
+def judged_through(claim: Claim, results: Iterable[PlanResult]) -> Faults:
+    """The faults that struck in runs in which all of this claim was judged."""
+    struck = (struck for one in results for might, struck in one.under if might <= claim.tolerates)
+    return NO_FAULTS.union(*struck) & claim.tolerates
 
 
 def _answers(result: RunResult) -> Iterator[str]:

@@ -455,11 +455,11 @@ class Simulation:
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
         return ("claim", chosen(self.asked)) if self.asked else (self.faults, ())
 
-    def untried(self, promised: Faults, struck: Iterable[str]) -> Iterator[tuple[str, Faults]]:
-        """Why faults did not strike that are said to be survived, and which; ``struck`` are the kinds that did."""
+    def untried(self, promised: Faults, tried: Faults) -> Iterator[tuple[str, Faults]]:
+        """Why faults were not ``tried`` that are said to be survived, and which."""
         mode, kinds = self._mode()
         asked = kinds if kinds or mode == "none" else None
-        return untried(self.subject, promised, struck, asked)
+        return untried(self.subject, promised - tried, asked)
 
     @property
     def asked(self) -> tuple[str, ...]:

@@ -30,7 +30,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import pointed
+from surepipe.pipelines.simulate.blame import odd_answers, pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
     NO_CHANCE,
@@ -95,7 +95,7 @@ from surepipe.simulation.exercised import DRAINED, STRUCK, registered
 from surepipe.simulation.faults import ALWAYS, FaultKind, chosen
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import brief_apart, differ, fault_words, in_words
+from surepipe.simulation.report.words import fault_words, in_words
 from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.timeline import digest_of
 
@@ -613,7 +613,11 @@ class Simulation:
         failed = list(self._failed(example))
         meant = [(row, said) for row, said in failed if self._is_meant(example, row)]
         raised = [(row, said) for row, said in failed if (row, said) not in meant]
-        odd = list(_odd_answers(example))
+        odd = [
+            (stage, what)
+            for row, stage, what in odd_answers(self.subject, example)
+            if _is_to_tell(row, example.violation)
+        ]
         found = [f"{what}, {_times(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
         for what in found[:3]:
@@ -880,30 +884,6 @@ _UNTOLD = {
 }
 """What is to be said of an end, by what of it was not compared."""
 _ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
-
-
-def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
-    """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
-    answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
-    for row in example.result.rows:
-        if row.kind == "returned" and _is_to_tell(row, example.violation):
-            facts = facts_of(row)
-            piece = str(facts.get("part", ""))
-            message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
-            answers.setdefault(message, {})[str(facts.get("answer"))] = None
-    about, varying = example.violation, example.varying
-    for (stage, pipe, epoch, seq, piece), all_given in answers.items():
-        given = list(all_given)
-        others = [one for one in given if differ(given[0], one, varies=stage in varying)]
-        is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
-        usual = example.usual.get(stage) if is_it else None
-        who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
-        if others:
-            told = " and then ".join(brief_apart(given[0], others[0]))
-            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
-        elif usual is not None and differ(given[0], usual, varies=stage in varying):
-            now, then = brief_apart(given[0], usual)
-            yield stage, f"{who} answered {now} for message {seq}, and {then} without faults"
 
 
 def _is_of(row: Row, about: Violation) -> bool:

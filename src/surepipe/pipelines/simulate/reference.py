@@ -388,7 +388,8 @@ class _Stuck:
 
 
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
-    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it."""
+    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it, and
+    what has no key is given to none."""
     deployment = world.deployment
     assert isinstance(deployment, PlanDeployment)
     found: list[_Stuck] = []
@@ -402,12 +403,12 @@ def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
             if row.kind == Kind.DELIVERED and row.pipe.partition("@")[0] == here
             for more in range(row.count)
         }
-        if came and came <= dead:
+        if dead and came <= dead:
             stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
             after = " and ".join(_with_place(subject, stage.name) for stage in stages)
-            behind_it = f" after stage {after}" if after else ""
+            behind_it = f" after stage {after}" if after and came else ""
             error = f"{letters[0].error_type}: {letters[0].error_text}"
-            many = f"{len(came)} of {len(came)} messages"
+            many = f"{len(dead)} of {len(dead)} messages"
             found.append(
                 _Stuck(
                     pipe.name, f"pipe {pipe.name} fails for {many}{behind_it} ({error.rstrip('.')})"

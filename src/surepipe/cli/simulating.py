@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from surepipe.audit.findings import Violation
 from surepipe.cli.output import Exit, Line, line, standard_output_apart
 from surepipe.core.claims import NO_FAULTS, Faults, faults_text, in_order
 from surepipe.errors import ConfigurationError
@@ -101,6 +102,10 @@ class Findings:
     property: str = ""
     end: str = ""
     """of what was violated: at which end of the plan, where that is known"""
+
+    def broken_by(self, violation: Violation) -> None:
+        self.property = violation.property
+        self.end = violation.end or violation.pipe.rpartition("/")[2]
 
     def as_lines(self) -> Iterator[Line]:
         if self.failure:
@@ -351,9 +356,7 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.events += result.events
     found.dead += result.dead
     if result.first is not None:
-        found.property = result.first.violation.property
-        violation = result.first.violation
-        found.end = violation.end or violation.pipe.rpartition("/")[2]
+        found.broken_by(result.first.violation)
         try:
             failure = simulation.failed(result.first)
         except NotDeterministic as error:
@@ -364,7 +367,6 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
 
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
-    found.assessment = None
     told = load_script(script)
     if told.subject != simulation.subject.name:
         raise ConfigurationError(
@@ -375,9 +377,13 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     try:
         result = simulation.replay(told)
     except SimulationFailed as failure:
-        found.runs = 1
         found.code, found.failure = Exit.VIOLATED, str(failure)
+        if failure.result is not None:
+            found.runs, found.events = 1, failure.result.events
+            found.broken_by(failure.result.violations[0])
+            found.notes += simulation.notes()
         return
+    found.assessment = None  # one run says of nothing that it held
     found.runs, found.events = 1, result.events
     since = f"; since the script was written, {' and '.join(others)}" if others else ""
     found.explored = [f"nothing is violated in this run{since}"]

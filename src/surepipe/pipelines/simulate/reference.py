@@ -388,8 +388,8 @@ class _Stuck:
 
 
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
-    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it, and
-    what has no key is given to none."""
+    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
+    and what has no key is given to none."""
     deployment = world.deployment
     assert isinstance(deployment, PlanDeployment)
     found: list[_Stuck] = []

@@ -55,6 +55,7 @@ from surepipe.pipelines.simulate.functions import (
     module_of,
 )
 from surepipe.pipelines.simulate.memory import (
+    Memory,
     ProcessMemory,
     changed,
     dates_read_by,
@@ -69,6 +70,7 @@ from surepipe.pipelines.simulate.reference import (
     EVERYTHING,
     ending,
     leaking,
+    not_compared,
     plainly,
     reference_of,
 )
@@ -203,12 +205,20 @@ EXERCISED_FROM = 100
 
 
 class SimulationFailed(AssertionError):
-    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written."""
+    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written.
+    ``result``: the run that was repeated, where it was one."""
 
-    def __init__(self, text: str, page: Path | None = None, script: Path | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        page: Path | None = None,
+        script: Path | None = None,
+        result: RunResult | None = None,
+    ) -> None:
         super().__init__(text)
         self.page = page
         self.script = script
+        self.result = result
 
 
 class NotDeterministic(SimulationFailed):
@@ -421,7 +431,8 @@ class Simulation:
         options = within_reach(self.subject, replace(schedule, messages=self.messages))
         result, outcome = run_one(self.subject, options)
         if result.violations:
-            raise SimulationFailed(self._told(self._example(result, len(result.script.decisions))))
+            example = self._example(result, len(result.script.decisions))
+            raise SimulationFailed(self._told(pointed(self.subject, example)))
         return Simulated(
             1,
             result.events,
@@ -444,13 +455,17 @@ class Simulation:
             has_check=self.has_check,
             stop_at_first=stop_at_first,
         )
-        new = changed(before, memory_of(self.subject.modules))
-        names = {*self.memory, *new, *self.subject.memory.changed}
-        self.memory = found.memory = tuple(sorted(names))
+        found.memory = self._remember(before)
         self.not_compared, self.by_order = found.not_compared, found.by_order
         found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
+
+    def _remember(self, before: Memory) -> tuple[str, ...]:
+        """All globals that runs have changed so far."""
+        new = changed(before, memory_of(self.subject.modules))
+        self.memory = tuple(sorted({*self.memory, *new, *self.subject.memory.changed}))
+        return self.memory
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
         return ("claim", chosen(self.asked)) if self.asked else (self.faults, ())
@@ -527,7 +542,10 @@ class Simulation:
     def replay(self, script: Script) -> RunResult:
         """The run that a script tells of. Raises SimulationFailed when it breaks something, and ConfigurationError
         for a script that is stale: such a run says nothing of the pipeline, neither good nor bad."""
+        before = memory_of(self.subject.modules)
         result = repeat(self.subject, script, is_shown=True)
+        self._remember(before)
+        self.not_compared = not_compared(self.subject)
         if result.stale is not None:
             others = " and ".join(changed_since(self.subject, script.code))
             known = f"Since it was written, {others}" if others else _UNKNOWN_CHANGE
@@ -535,7 +553,8 @@ class Simulation:
                 f"the script is stale: nothing happens any more at {result.stale}. {known}: simulate again"
             )
         if result.violations:
-            raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
+            example = pointed(self.subject, self._example(result, len(script.decisions)))
+            raise SimulationFailed(self._told(example), result=result)
         return result
 
     def failed(self, failure: PlanFailure) -> SimulationFailed:
@@ -561,11 +580,7 @@ class Simulation:
         example = pointed(self.subject, example)
         if where is not None:
             where.write_text(page(example), encoding="utf-8")
-        text = text_report(example) + (f"Page: {where}\n" if where else "")
-        text += "".join(f"{line}\n" for line in self._whose(example))
-        notes = (*self.notes(), *dict(self.unjudged()))
-        text += "".join(f"Note: {note}.\n" for note in notes)
-        return SimulationFailed(text, where, script)
+        return SimulationFailed(self._told(example, where), where, script)
 
     def _require_repeatable(self, failure: PlanFailure) -> None:
         """Raises NotDeterministic when the run is another one each time: then no schedule is to blame."""
@@ -865,8 +880,12 @@ class Simulation:
             if path != HANDLER:
                 yield name.partition(" ")[2], place_of_function(finder.find(path))
 
-    def _told(self, example: Counterexample) -> str:
-        return text_report(pointed(self.subject, example))
+    def _told(self, example: Counterexample, where: Path | None = None) -> str:
+        """All that is to be said of what broke, once its message is known (``pointed``). ``where``: its page."""
+        text = text_report(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"{line}\n" for line in self._whose(example))
+        notes = (*self.notes(), *dict(self.unjudged()))
+        return text + "".join(f"Note: {note}.\n" for note in notes)
 
 
 _DIFFERS = "without faults (by the time, by chance or by the order, say)"

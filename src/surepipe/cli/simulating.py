@@ -93,7 +93,7 @@ class Findings:
     asked: tuple[str, ...] = ()
     """those of them that struck"""
     unreached: Told = field(default_factory=dict[str, str])
-    unjudged: Told = field(default_factory=dict[str, str])
+    unjudged: dict[str, str] = field(default_factory=dict[str, str])
     untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
     """faults that are said to be survived and were not seen to be: why, and which"""
     left_out: dict[str, int] = field(default_factory=dict[str, int])
@@ -333,8 +333,13 @@ def _promised(found: Findings) -> Faults:
     return NO_FAULTS.union(*told)
 
 
-def _together(parts: Iterable[Told]) -> Told:
-    return {text: part for one in parts for text, part in one.items()}
+def _together(tellings: Iterable[Told]) -> dict[str, str]:
+    """Of each part what was told of it first: where runs can't be repeated, each process saw other answers."""
+    found: dict[str, str] = {}
+    for told in tellings:
+        known = {*found.values()}
+        found |= {text: part for text, part in told.items() if part not in known}
+    return found
 
 
 def _first(simulation: Simulation, found: Findings) -> str:
@@ -381,6 +386,7 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
         if failure.result is not None:
             found.runs, found.events = 1, failure.result.events
             found.broken_by(failure.result.violations[0])
+            found.script = script
             found.notes += simulation.notes()
         return
     found.assessment = None  # one run says of nothing that it held
@@ -451,11 +457,10 @@ def _compare(
     answers = {seed: said for result in results for seed, said in result.answers.items()}
     for seed, digest in digests.items():
         if other["digests"][str(seed)] != digest:
-            leaking = [text for one in results for text in one.leaking]
-            if leaking:  # it is known why, so that is what is said
+            if any(one.leaking for one in results):  # it is known why, so that is what is said
                 found.code = Exit.NOT_EXERCISED
-                known = (*leaking, *simulation.shared(*results))
-                found.unjudged = {**found.unjudged, **dict.fromkeys(known, "")}
+                shared = dict.fromkeys(simulation.shared(*results), "")
+                found.unjudged |= _together(one.retold for one in results) | shared
                 return
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC

@@ -239,6 +239,32 @@ def test_a_stage_that_asks_a_generator_of_its_module_is_not_judged_and_the_gener
     assert "not judged: shop_stages.numbers (shop_stages.py:2) is a generator, which" in done.stdout
 
 
+A_CLOCK_OF_ITS_OWN = """
+import datetime
+from pydantic import BaseModel, Field
+class Priced(BaseModel):
+    at: datetime.datetime = Field(default_factory=datetime.datetime.now)
+def price(order):
+    return {**order, **Priced().model_dump(mode="json")}
+"""
+
+
+def test_a_way_whose_stage_goes_another_way_each_time_is_not_judged_and_its_clock_is_named(
+    tmp_path: Path,
+) -> None:
+    """The stage is told once, though each process sees other answers, and the way is not said to hold; what a
+    library keeps beside a class is no memory (simulation X-22, X-25)."""
+    done = command(
+        shop(tmp_path, A_CLOCK_OF_ITS_OWN), "--seeds", "20", "--faults", "receiver-crash", jobs=2
+    )
+    assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
+    assert re.search(r"^not judged in 20 schedules, see below +lines to out: ", done.stdout, re.M)
+    assert done.stdout.count("not judged: stage price") == 1, done.stdout
+    assert "_abc_impl" not in done.stdout
+    clock = "not judged: shop_stages.py:5 takes datetime.datetime.now of the real clock"
+    assert clock in done.stdout, done.stdout
+
+
 @pytest.mark.long
 def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
     """Exit 4, the stage and both answers (simulation X-25, XT-3)."""

@@ -89,6 +89,7 @@ def test_a_replay_tells_a_violation_as_the_campaign_has_told_it(written: tuple[P
     again = command(file, "--replay", str(script), "--json")
     told, said = json.loads(first.stdout), json.loads(again.stdout)
     assert said["events"] > 0
+    assert said["script"] == str(script)
     assert said["verdicts"] == {"intake": "not judged", "lines to out": "violated"}
     for name in ("exit", "violated", "verdicts", "notes"):
         assert said[name] == told[name], name

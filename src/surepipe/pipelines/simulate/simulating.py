@@ -58,6 +58,7 @@ from surepipe.pipelines.simulate.memory import (
     Memory,
     ProcessMemory,
     changed,
+    clocks_taken_by,
     dates_read_by,
     in_transaction,
     memory_of,
@@ -520,8 +521,11 @@ class Simulation:
         return found.first
 
     def shared(self, *found: PlanResult) -> Iterator[str]:
-        """Where stages answer otherwise in the same run: what they can't be given anew for each process."""
+        """Where stages answer otherwise in the same run: what they can't be given anew for each process, and what
+        asks the real clock."""
         if any(one.leaking for one in found):
+            for module in self.subject.modules:
+                yield from clocks_taken_by(module)
             for what in islice(self.subject.memory.not_set_back(), SHARED):
                 yield (
                     f"{what}, which can't be set back to what a fresh process has, so all simulated ones share "

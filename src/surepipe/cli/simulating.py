@@ -400,6 +400,8 @@ def _how_to_replace(error: CannotSimulate) -> str:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
+    if not named:
+        return "\n".join([*lines, "give what does that a double (simulate: replace:)"])
     doubles = "\n".join(f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
     return "\n".join([*lines, "give it a double, in the file:", "simulate:", "  replace:", doubles])
 

@@ -199,6 +199,33 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 
+IN_A_TASK = """
+import asyncio, threading
+async def price(order):
+    return await asyncio.create_task(asyncio.to_thread(dict, order))
+"""
+BY_THE_LOOP = """
+import asyncio, threading
+async def price(order):
+    asyncio.get_running_loop().call_soon(threading.Thread(target=print).start)
+    await asyncio.sleep(1)
+"""
+
+
+def test_what_is_refused_within_a_task_is_told_where_that_was_made(tmp_path: Path) -> None:
+    """None of the user's code is running then; where the loop itself does it, the stage is named, and no function
+    is asked to be replaced that nobody knows (simulation X-26)."""
+    done = command(shop(tmp_path, IN_A_TASK), "--seeds", "2")
+    assert "shop_stages.py:4: a stage starts a thread" in done.stderr
+    assert done.stderr.endswith('  replace:\n    "shop_stages:price": "doubles:price"\n')
+    done = command(shop(tmp_path, BY_THE_LOOP), "--seeds", "2")
+    assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
+    assert done.stderr.startswith(
+        "surepipe: within price: a stage starts a thread, which a simulation can't"
+    )
+    assert done.stderr.endswith("give what does that a double (simulate: replace:)\n"), done.stderr
+
+
 @pytest.mark.long
 def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
     """Most of them become dead letters, which is no violation, and shows little (simulation X-4)."""

@@ -497,6 +497,7 @@ class PlanDeployment(Deployment):
             dead=self.dead(),
             calls=self._calls_of_parts(),
             outsides=tuple(world.outsides),
+            letters=[letter_of(payload) for payload in self._letters()],
         )
 
     def _calls_of_parts(self) -> Counter[str]:

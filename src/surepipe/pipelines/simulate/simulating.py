@@ -623,9 +623,8 @@ class Simulation:
             ),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
-        return "\n".join(
-            (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
-        )
+        told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
+        return "\n".join(told) + self._noted()
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
@@ -888,8 +887,11 @@ class Simulation:
         """All that is to be said of what broke, once its message is known (``pointed``). ``where``: its page."""
         text = text_report(example) + (f"Page: {where}\n" if where else "")
         text += "".join(f"{line}\n" for line in self._whose(example))
+        return text + self._noted()
+
+    def _noted(self) -> str:
         notes = (*self.notes(), *dict(self.unjudged()))
-        return text + "".join(f"Note: {note}.\n" for note in notes)
+        return "".join(f"Note: {note}.\n" for note in notes)
 
 
 _DIFFERS = "without faults (by the time, by chance or by the order, say)"

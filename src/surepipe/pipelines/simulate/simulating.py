@@ -266,7 +266,7 @@ def subject_of_plan(
     if own is not None and (place := said_to_nobody(own)):
         raise ConfigurationError(
             f"the check says nothing with what stands at {place}, so it would always hold: write return or assert "
-            "in front of it"
+            "in front of the condition, and no print"
         )
 
     def functions() -> Functions:

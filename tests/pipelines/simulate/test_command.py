@@ -199,6 +199,18 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 
+def test_one_schedule_and_a_number_of_them_are_not_asked_for_together(tmp_path: Path) -> None:
+    """Exit 2: one of them would count for nothing, and which is not for the command to say."""
+    file = shop(tmp_path, "def price(order):\n    return order\n")
+    done = command(file, "--seed", "3", "--seeds", "4")
+    assert (done.returncode, done.stdout) == (Exit.UNUSABLE, "")
+    assert (
+        done.stderr == "surepipe: give --seed (that one schedule) or --seeds (so many), not both\n"
+    )
+    done = command(file, "--seed", "3", "--seeds", "4", "--json")
+    assert json.loads(done.stdout)["error"].startswith("give --seed (that one schedule) or")
+
+
 IN_A_TASK = """
 import asyncio, threading
 async def price(order):

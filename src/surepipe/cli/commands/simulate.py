@@ -30,7 +30,11 @@ def simulate(
     *,
     seeds: Annotated[
         int | None,
-        typer.Option(help="How many schedules to try.", min=1, show_default=str(SCHEDULES)),
+        typer.Option(
+            help=f"How many schedules to try; {SCHEDULES} when not given.",
+            min=1,
+            show_default=False,
+        ),
     ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Try this one schedule.", min=0, show_default=False)

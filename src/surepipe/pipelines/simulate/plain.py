@@ -217,7 +217,7 @@ class PlainRun(Deployment):
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
         self._giver = ""
-        self._origin = ("", 0)
+        self._origin: tuple[str, int] = ("", 0)
         self._calls_for_it: Counter[str] = Counter()
         self._texts: dict[tuple[str, str], str] = {}
         """By stage and message: that as text."""

@@ -393,6 +393,8 @@ class Simulation:
     """who does other things outside when the messages come in another order"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
+    is_shown: bool = False
+    """what they write in the run of a script is"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -549,7 +551,7 @@ class Simulation:
         before = memory_of(self.subject.modules)
         result = repeat(self.subject, script, is_shown=True)
         self._remember(before)
-        self.not_compared = not_compared(self.subject)
+        self.is_shown, self.not_compared = True, not_compared(self.subject)
         if result.stale is not None:
             others = " and ".join(changed_since(self.subject, script.code))
             known = f"Since it was written, {others}" if others else _UNKNOWN_CHANGE
@@ -768,7 +770,8 @@ class Simulation:
             )
         for end, why in self.subject.not_judged_by_key().items():
             yield f"the order of each key at {end} is judged pipe by pipe alone, as {why}"
-        if first := self.written or written.first_written():
+        first = self.written or written.first_written()
+        if first and not self.is_shown:
             yield written.told(first)
         for end, what in self.not_compared.items():
             if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):

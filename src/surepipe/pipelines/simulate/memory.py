@@ -416,20 +416,12 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_UNCHANGING = frozenset(
-    {
-        Pattern,
-        object,
-        range,
-        slice,
-        date,
-        datetime,
-        timedelta,
-        timezone,
-        type(vars(ABC)["_abc_impl"]),
-    }
+_ABSTRACT = type(cast("object", vars(ABC)["_abc_impl"]))
+"""What Python itself keeps of each abstract class, and so of each model."""
+_UNCHANGING: frozenset[Any] = frozenset(
+    {Pattern, object, range, slice, date, datetime, timedelta, timezone, _ABSTRACT}
 )
-"""Of libraries, and yet no memory. The last is what Python itself keeps of abstract classes, and so of models."""
+"""Of libraries, and yet no memory."""
 
 Owner: TypeAlias = ModuleType | type | FunctionType | _Hidden
 Values: TypeAlias = Mapping[tuple[Owner, str], Any]

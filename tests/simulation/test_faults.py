@@ -111,8 +111,16 @@ def test_faults_are_chosen_by_the_words_of_expect_by_kind_and_by_id() -> None:
     assert [kind.id for kind in chosen(["F8"])] == ["F8"]
     with pytest.raises(
         ConfigurationError, match="'gravity' is no fault: known are network, process-crash"
-    ):
+    ) as refused:
         chosen(["gravity"])
+    known = str(refused.value).partition("known are ")[2].split(", ")
+    named = {kind.id for kind in chosen(known)}
+    assert named >= {kind.id for kind in CATALOGUE if kind.ranges}
+    assert "corruption-at-rest" in known
+    with pytest.raises(
+        ConfigurationError, match=r"'rest' is no fault: did you mean 'corruption-at-rest'\? Known"
+    ):
+        chosen(["rest"])
     with pytest.raises(ConfigurationError, match="did you mean 'process-crash'"):
         chosen(["proces-crash"])
     both = (

@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import IO
 
+from surepipe.audit.findings import Violation
 from surepipe.cli.output import Exit, Line, line, standard_output_apart
 from surepipe.core.claims import (
     NO_FAULTS,
@@ -101,7 +102,7 @@ class Findings:
     asked: tuple[str, ...] = ()
     """those of them that struck"""
     unreached: Told = field(default_factory=dict[str, str])
-    unjudged: Told = field(default_factory=dict[str, str])
+    unjudged: dict[str, str] = field(default_factory=dict[str, str])
     results: Sequence[PlanResult] = ()
     untried: Mapping[str, Faults] = field(default_factory=dict[str, Faults])
     """faults that are said to be survived and were not seen to be: why, and which"""
@@ -111,6 +112,10 @@ class Findings:
     property: str = ""
     end: str = ""
     """of what was violated: at which end of the plan, where that is known"""
+
+    def broken_by(self, violation: Violation) -> None:
+        self.property = violation.property
+        self.end = violation.end or violation.pipe.rpartition("/")[2]
 
     def as_lines(self) -> Iterator[Line]:
         if self.failure:
@@ -351,8 +356,13 @@ def _judged(found: Findings) -> Faults:
     return NO_FAULTS.union(*(judged_through(one, found.results) for one in headlines))
 
 
-def _together(parts: Iterable[Told]) -> Told:
-    return {text: part for one in parts for text, part in one.items()}
+def _together(tellings: Iterable[Told]) -> dict[str, str]:
+    """Of each part what was told of it first: where runs can't be repeated, each process saw other answers."""
+    found: dict[str, str] = {}
+    for told in tellings:
+        known = {*found.values()}
+        found |= {text: part for text, part in told.items() if part not in known}
+    return found
 
 
 def _first(simulation: Simulation, found: Findings) -> str:
@@ -374,9 +384,7 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.events += result.events
     found.dead += result.dead
     if result.first is not None:
-        found.property = result.first.violation.property
-        violation = result.first.violation
-        found.end = violation.end or violation.pipe.rpartition("/")[2]
+        found.broken_by(result.first.violation)
         try:
             failure = simulation.failed(result.first)
         except NotDeterministic as error:
@@ -387,7 +395,6 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
 
 
 def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
-    found.assessment = None
     told = load_script(script)
     if told.subject != simulation.subject.name:
         raise ConfigurationError(
@@ -398,9 +405,14 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     try:
         result = simulation.replay(told)
     except SimulationFailed as failure:
-        found.runs = 1
         found.code, found.failure = Exit.VIOLATED, str(failure)
+        if failure.result is not None:
+            found.runs, found.events = 1, failure.result.events
+            found.broken_by(failure.result.violations[0])
+            found.script = script
+            found.notes += simulation.notes()
         return
+    found.assessment = None  # one run says of nothing that it held
     found.runs, found.events = 1, result.events
     since = f"; since the script was written, {' and '.join(others)}" if others else ""
     found.explored = [f"nothing is violated in this run{since}"]
@@ -411,6 +423,8 @@ def _how_to_replace(error: CannotSimulate) -> str:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
+    if not named:
+        return "\n".join([*lines, "give what does that a double (simulate: replace:)"])
     doubles = "\n".join(f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
     return "\n".join([*lines, "give it a double, in the file:", "simulate:", "  replace:", doubles])
 
@@ -468,11 +482,10 @@ def _compare(
     answers = {seed: said for result in results for seed, said in result.answers.items()}
     for seed, digest in digests.items():
         if other["digests"][str(seed)] != digest:
-            leaking = [text for one in results for text in one.leaking]
-            if leaking:  # it is known why, so that is what is said
+            if any(one.leaking for one in results):  # it is known why, so that is what is said
                 found.code = Exit.NOT_EXERCISED
-                known = (*leaking, *simulation.shared(*results))
-                found.unjudged = {**found.unjudged, **dict.fromkeys(known, "")}
+                shared = dict.fromkeys(simulation.shared(*results), "")
+                found.unjudged |= _together(one.retold for one in results) | shared
                 return
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC

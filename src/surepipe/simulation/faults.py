@@ -382,6 +382,14 @@ def names_of(options: Options, ids: Iterable[str] = ()) -> tuple[str, ...]:
     return tuple(fault.value for fault in Fault if fault.value in found)
 
 
+_WITHOUT_A_WORD = [
+    kind.kind
+    for kind in CATALOGUE
+    if kind.ranges and not any(members.intersection(kind.names) for members in WORDS.values())
+]
+"""Kinds that are drawn and that no word of ``expect`` means: each is asked for as itself."""
+
+
 def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
     """Kinds by the words that `expect` knows, by kind or by id. Raises ConfigurationError for any other."""
     found: dict[str, FaultKind] = {}
@@ -390,11 +398,12 @@ def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:
         fitting = [k for k in CATALOGUE if word in (k.id, k.kind) or names.intersection(k.names)]
         if not fitting:
             kinds = [kind.kind for kind in CATALOGUE if kind.kind not in FAULTS_OF]
-            parts = [known for known in WORDS if word and word in known.split("-")]
+            known_words = [*WORDS, *_WITHOUT_A_WORD]
+            parts = [known for known in known_words if word and word in known.split("-")]
             close = parts or difflib.get_close_matches(word, [*FAULTS_OF, *kinds], n=1)
             meant = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
             raise ConfigurationError(
-                f"{word!r} is no fault: {meant}{'K' if meant else 'k'}nown are {', '.join(WORDS)}"
+                f"{word!r} is no fault: {meant}{'K' if meant else 'k'}nown are {', '.join(known_words)}"
             )
         found |= {kind.id: kind for kind in fitting}
     return tuple(found.values())

@@ -199,6 +199,45 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert '"shop_stages:price": "doubles:price"' in done.stderr
 
 
+def test_one_schedule_and_a_number_of_them_are_not_asked_for_together(tmp_path: Path) -> None:
+    """Exit 2: one of them would count for nothing, and which is not for the command to say."""
+    file = shop(tmp_path, "def price(order):\n    return order\n")
+    done = command(file, "--seed", "3", "--seeds", "4")
+    assert (done.returncode, done.stdout) == (Exit.UNUSABLE, "")
+    assert (
+        done.stderr == "surepipe: give --seed (that one schedule) or --seeds (so many), not both\n"
+    )
+    done = command(file, "--seed", "3", "--seeds", "4", "--json")
+    assert json.loads(done.stdout)["error"].startswith("give --seed (that one schedule) or")
+
+
+IN_A_TASK = """
+import asyncio, threading
+async def price(order):
+    return await asyncio.create_task(asyncio.to_thread(dict, order))
+"""
+BY_THE_LOOP = """
+import asyncio, threading
+async def price(order):
+    asyncio.get_running_loop().call_soon(threading.Thread(target=print).start)
+    await asyncio.sleep(1)
+"""
+
+
+def test_what_is_refused_within_a_task_is_told_where_that_was_made(tmp_path: Path) -> None:
+    """None of the user's code is running then; where the loop itself does it, the stage is named, and no function
+    is asked to be replaced that nobody knows (simulation X-26)."""
+    done = command(shop(tmp_path, IN_A_TASK), "--seeds", "2")
+    assert "shop_stages.py:4: a stage starts a thread" in done.stderr
+    assert done.stderr.endswith('  replace:\n    "shop_stages:price": "doubles:price"\n')
+    done = command(shop(tmp_path, BY_THE_LOOP), "--seeds", "2")
+    assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
+    assert done.stderr.startswith(
+        "surepipe: within price: a stage starts a thread, which a simulation can't"
+    )
+    assert done.stderr.endswith("give what does that a double (simulate: replace:)\n"), done.stderr
+
+
 @pytest.mark.long
 def test_messages_that_no_stage_can_use_are_told_of(tmp_path: Path) -> None:
     """Most of them become dead letters, which is no violation, and shows little (simulation X-4)."""
@@ -237,6 +276,32 @@ def test_a_stage_that_asks_a_generator_of_its_module_is_not_judged_and_the_gener
     done = command(shop(tmp_path, stages), "--seeds", "20", "--faults", "receiver-crash", jobs=2)
     assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
     assert "not judged: shop_stages.numbers (shop_stages.py:2) is a generator, which" in done.stdout
+
+
+A_CLOCK_OF_ITS_OWN = """
+import datetime
+from pydantic import BaseModel, Field
+class Priced(BaseModel):
+    at: datetime.datetime = Field(default_factory=datetime.datetime.now)
+def price(order):
+    return {**order, **Priced().model_dump(mode="json")}
+"""
+
+
+def test_a_way_whose_stage_goes_another_way_each_time_is_not_judged_and_its_clock_is_named(
+    tmp_path: Path,
+) -> None:
+    """The stage is told once, though each process sees other answers, and the way is not said to hold; what a
+    library keeps beside a class is no memory (simulation X-22, X-25)."""
+    done = command(
+        shop(tmp_path, A_CLOCK_OF_ITS_OWN), "--seeds", "20", "--faults", "receiver-crash", jobs=2
+    )
+    assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
+    assert re.search(r"^not judged in 20 schedules, see below +lines to out: ", done.stdout, re.M)
+    assert done.stdout.count("not judged: stage price") == 1, done.stdout
+    assert "_abc_impl" not in done.stdout
+    clock = "not judged: shop_stages.py:5 takes datetime.datetime.now of the real clock"
+    assert clock in done.stdout, done.stdout
 
 
 @pytest.mark.long

@@ -54,11 +54,17 @@ def test_a_module_may_do_what_it_likes_while_it_is_imported(tmp_path: Path) -> N
     assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
 
 
-def test_a_date_that_is_asked_for_at_import_is_told_of(tmp_path: Path) -> None:
+DATED = {
+    "in a class": "class Begun:\n    at = datetime.datetime.now()\n",
+    "as a default": "def begun(\n        at=datetime.datetime.now()):\n    return at\n",
+}
+
+
+@pytest.mark.parametrize("where", DATED)
+def test_a_date_that_is_asked_for_at_import_is_told_of(tmp_path: Path, where: str) -> None:
     """The class can't be replaced there, so the real one is named; one that a function asks for is virtual."""
     stages = (
-        "import datetime\n"
-        "class Begun:\n    at = datetime.datetime.now()\n"
+        f"import datetime\n{DATED[where]}"
         "def price(order):\n    datetime.datetime.now()\n    return order\n"
     )
     done = simulated(tmp_path, stages)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 import pytest
 
 from surepipe.pipelines import loads
@@ -61,3 +63,26 @@ def test_keys_that_differ_from_pipe_to_pipe_promise_no_order_at_the_end_and_it_i
     told = "the order of each key at out is judged pipe by pipe alone, as its pipes tell different keys"
     assert f"{told} (customer, n)" in [*lanes(other).notes()]
     assert not [note for note in lanes(TWO).notes() if "pipe by pipe" in note]
+
+
+def test_a_key_that_no_message_has_is_told_as_the_dead_letters_say_it() -> None:
+    """X-24: a typo there, say. The stage behind it was never called, and other messages would not help."""
+    unreached = lanes(ONE.replace("customer", "costumer")).campaign(range(1)).unreached
+    (told,) = unreached
+    said = (
+        "out gets no message, even without faults: pipe intake fails for 12 of 12 messages (NoKey: "
+    )
+    assert told.startswith(f"{said}a dict has no 'costumer'). Mend that; if it is right to fail,")
+    assert "stage" not in told
+
+
+def test_a_key_that_a_function_can_not_tell_is_told_as_that() -> None:
+    """X-24: what it raises."""
+    by_function = ONE.replace("key: customer", f'key: "{__name__}:key_of"')
+    (told,) = lanes(by_function).campaign(range(1)).unreached
+    assert "pipe intake fails for 12 of 12 messages (KeyError: 'costumer')" in told
+
+
+def key_of(row: Mapping[str, str]) -> str:
+    """Written as no row has it."""
+    return row["costumer"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import random
 import re
 import socket
@@ -583,12 +584,46 @@ def test_a_check_that_fails_without_any_fault_is_told_why_messages_were_set_asid
     )
 
 
+LETTERS = ", retries: 2, dead_letter: main/dead"
+
+
+async def too_slow(order: Order) -> Order:
+    """Longer than it may."""
+    await asyncio.sleep(30)
+    return order
+
+
+async def forgetful(order: Order) -> Order:
+    """Nobody waits for what it begins."""
+    task = asyncio.create_task(too_slow(order))
+    return {**order, "is_done": task.done()}
+
+
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        ("too_slow", r"^  dead letters: TimeLimit: work took longer than 10\.0 s, 6 times$"),
+        ("not_three", r"^  dead letters: ValueError: three, once$"),
+        ("forgetful", r"^Note: stage work begins the task too_slow at test_reference\.py:\d+ and"),
+    ],
+)
+def test_a_check_that_fails_without_any_fault_is_told_what_else_is_wrong(
+    function: str, said: str
+) -> None:
+    """X-56: a stage that runs out of time raises nothing, and one that leaves a task behind looks as if all was
+    well: either may be what the check misses."""
+    checked = SAMPLE.replace("{messages", '{check: "CALL of_seven", messages')
+    parts = _stage("call", function, f"{LETTERS}, time_limit_s: 10")
+    with pytest.raises(SimulationFailed) as found:
+        simulation(parts, faults="claim", sample=checked).run(range(3))
+    told = str(found.value)
+    assert "your check fails without any fault" in told
+    assert re.search(said, told, re.M), told
+
+
 def called_seldom(run: RunOutcome) -> bool:
     """As often as without faults, the attempts at the third message included."""
     return run.calls["work"] <= 7
-
-
-LETTERS = ", retries: 2, dead_letter: main/dead"
 
 
 def not_again(order: Order, context: Context) -> Order:

@@ -224,6 +224,15 @@ def _starts_a_thread(message: object) -> object:
     return message
 
 
+async def _starts_a_thread_in_a_task(message: object) -> object:
+    return await asyncio.create_task(asyncio.to_thread(print, message))
+
+
+async def _starts_a_thread_among_others(message: object) -> object:
+    await asyncio.gather(asyncio.to_thread(print), asyncio.sleep(1))
+    return message
+
+
 def _uses_sql(message: object) -> object:
     transaction: Any = transaction_of("sqlite", [])
     return message, transaction.connection.execute("SELECT 1")
@@ -260,6 +269,8 @@ def _fine(run: object) -> bool:
         (_opens_a_database, r"opens the database shop\.db"),
         (_asks_somebody, "reads from the terminal"),
         (_starts_a_thread, "starts a thread"),
+        (_starts_a_thread_in_a_task, "starts a thread"),
+        (_starts_a_thread_among_others, "starts a thread"),
         (_runs_a_loop, "runs an event loop of its own, instead of being an async def"),
         (_makes_a_loop, "runs an event loop of its own"),
         (_has_a_runner, "runs an event loop of its own"),

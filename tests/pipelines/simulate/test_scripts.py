@@ -82,6 +82,26 @@ def test_a_stale_script_is_no_finding_and_says_what_has_changed(
     assert told in done.stderr
 
 
+def test_a_replay_tells_a_violation_as_the_campaign_has_told_it(written: tuple[Path, Path]) -> None:
+    """The same property, verdicts and words of whose defect it is (simulation X-22)."""
+    file, script = written
+    first = command(file, "--faults", "process-crash", "--out", "others", "--json")
+    again = command(file, "--replay", str(script), "--json")
+    told, said = json.loads(first.stdout), json.loads(again.stdout)
+    assert said["events"] > 0
+    assert said["script"] == str(script)
+    assert said["verdicts"] == {"intake": "not judged", "lines to out": "violated"}
+    for name in ("exit", "violated", "verdicts", "notes"):
+        assert said[name] == told[name], name
+    whose = "A stage's defect"
+    assert told["report"].count(whose) > 0
+    assert _lines(said["report"], whose) == _lines(told["report"], whose)
+
+
+def _lines(report: str, begin: str) -> list[str]:
+    return [line for line in report.splitlines() if line.startswith(begin)]
+
+
 def test_a_script_of_a_stage_that_was_mended_holds_and_says_that_it_was_changed(
     written: tuple[Path, Path],
 ) -> None:

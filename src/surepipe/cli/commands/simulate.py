@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import faulthandler
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -16,16 +17,25 @@ from surepipe.cli.output import (
     show_json,
     standard_output_apart,
 )
-from surepipe.errors import SurepipeError
+from surepipe.errors import MisuseError, SurepipeError
 
 if TYPE_CHECKING:
     from surepipe.cli.simulating import Findings
+
+SCHEDULES = 100
 
 
 def simulate(
     file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)],
     *,
-    seeds: Annotated[int, typer.Option(help="How many schedules to try.", min=1)] = 100,
+    seeds: Annotated[
+        int | None,
+        typer.Option(
+            help=f"How many schedules to try; {SCHEDULES} when not given.",
+            min=1,
+            show_default=False,
+        ),
+    ] = None,
     seed: Annotated[
         int | None, typer.Option(help="Try this one schedule.", min=0, show_default=False)
     ] = None,
@@ -77,19 +87,19 @@ def simulate(
     if not faulthandler.is_enabled():
         faulthandler.enable(2)  # a stage may call what crashes the interpreter: then say where
     with standard_output_apart() as ours, taken_over():
-        request = SimulateRequest(
-            file,
-            seeds=[seed] if seed is not None else range(seeds),
-            faults=faults,
-            messages=messages,
-            seconds=None if minutes is None else minutes * 60,
-            explores=explore,
-            jobs=jobs or cores(),
-            replay=replay,
-            out=out,
-            tell=None if as_json else lambda text: show([line(text)], ours),
-        )
         try:
+            request = SimulateRequest(
+                file,
+                seeds=_schedules(seed, seeds),
+                faults=faults,
+                messages=messages,
+                seconds=None if minutes is None else minutes * 60,
+                explores=explore,
+                jobs=jobs or cores(),
+                replay=replay,
+                out=out,
+                tell=None if as_json else lambda text: show([line(text)], ours),
+            )
             found = simulate_file(request)
         except SurepipeError as error:
             if as_json:
@@ -100,6 +110,15 @@ def simulate(
     else:
         show(found.as_lines())
     _end(found)
+
+
+def _schedules(seed: int | None, seeds: int | None) -> Sequence[int]:
+    """Raises MisuseError for both."""
+    if seed is None:
+        return range(SCHEDULES if seeds is None else seeds)
+    if seeds is not None:
+        raise MisuseError("give --seed (that one schedule) or --seeds (so many), not both")
+    return [seed]
 
 
 def _end(found: Findings) -> None:

@@ -1,4 +1,5 @@
-"""Which message of a run a violation of a whole plan is about, and what its stages answer for it without faults.
+"""Which message of a run a violation of a whole plan is about, what its stages answer for it without faults, and
+which of them went by more than that message.
 
 At the ends of a plan a violation knows a text: what did not come, or came too often. The functions alone, called
 one after the other, say what that text was in each pipe on its way; by its digest the run tells where it was.
@@ -9,18 +10,19 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
-from surepipe.pipelines.simulate.plain import Carried, Identities, Plain
+from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, behind
 from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
-from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, differ
+from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, brief_apart, differ
 from surepipe.simulation.results import Counterexample, RunResult
 
 _DIGITS = 16
@@ -202,8 +204,8 @@ def _by_content(
 
 def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None:
     """The first message for which a stage answers something else than without faults, or than before."""
-    for row, stage, answer in _answers(found.result.rows):
-        place = run.place(row)
+    for row, stage, piece, answer in _answers(found.result.rows):
+        place = None if piece else run.place(row)
         usual = plain.said.get(place.about.key, {}) if place else {}
         is_known = stage in usual
         if is_known and differ(answer, usual[stage], varies=stage in found.varying):
@@ -230,12 +232,13 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     return next((place for row in (*failed, *again) if (place := run.place(row))), None)
 
 
-def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str]]:
-    """But for those to parts of messages."""
+def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str, str]]:
+    """Each with its stage, and the part of the message that it is for."""
     for row in rows:
         told: Mapping[str, object] = facts_of(row) if row.kind == Kind.RETURNED else {}
-        if told and "part" not in told:
-            yield row, str(told.get("stage", "")), str(told.get("answer", ""))
+        if told:
+            stage, piece, answer = (str(told.get(name, "")) for name in ("stage", "part", "answer"))
+            yield row, stage, piece, answer
 
 
 def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
@@ -251,3 +254,96 @@ def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
         ),
         None,
     )
+
+
+# Which stages went by more than their message.
+
+
+_Met: TypeAlias = tuple[tuple[str, str], ...]
+"""What a stage goes by: what each stage before it has answered for the same message, as far as that is to be told
+apart."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    row: Row
+    stage: str
+    piece: str
+    text: str
+    met: _Met
+
+
+def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple[Row, str, str]]:
+    """Stages that answered in two ways for one message, or otherwise than without faults; and how they did.
+
+    Where a stage before it has made two messages of one, only that one is named. What a batch holds is not known
+    of a run, so nothing is said of the stages behind one.
+    """
+    batches = [stage.name for stage in subject.plan.stages if stage.batch is not None]
+    unknown = {name for batch in batches for name in behind(subject, batch)}
+    by_message: dict[tuple[str, str, int, int, str], list[_Answer]] = {}
+    for one in _answers_met(subject, example):
+        if one.stage not in unknown:
+            message = (one.stage, one.row.pipe, one.row.epoch, one.row.seq, one.piece)
+            by_message.setdefault(message, []).append(one)
+    for answers in by_message.values():
+        first, varies = answers[0], answers[0].stage in example.varying
+        place = example.places.get(first.stage)
+        who = f"{first.stage} ({place})" if place else first.stage
+        usual = _usual(first, example)
+        if pair := _two_ways(answers, varies=varies):
+            told = " and then ".join(brief_apart(*pair))
+            what = f"{who} answered {told} for message {first.row.seq}, which was tried again"
+            yield first.row, first.stage, what
+        elif usual is not None and differ(first.text, usual, varies=varies):
+            now, then = brief_apart(first.text, usual)
+            what = f"{who} answered {now} for message {first.row.seq}, and {then} without faults"
+            yield first.row, first.stage, what
+
+
+def _answers_met(subject: PlanSubject, example: Counterexample) -> Iterator[_Answer]:
+    """Each answer of a stage, with those that it goes by: the last ones in the same life of its process."""
+    after = {stage.name: behind(subject, stage.name) for stage in subject.plan.stages}
+    known: dict[tuple[str, int, str, int, int], dict[tuple[str, str], str]] = {}
+    for row, stage, piece, text in _answers(example.result.rows):
+        here = known.setdefault((row.node, row.incarnation, row.pipe, row.epoch, row.seq), {})
+        met = (
+            (giver, _apart(answer, giver, example))
+            for (giver, whole), answer in here.items()
+            if stage in after.get(giver, ()) and _is_piece_of(piece, whole)
+        )
+        yield _Answer(row, stage, piece, text, tuple(sorted(met)))
+        here[stage, piece] = text
+
+
+def _apart(answer: str, stage: str, example: Counterexample) -> str:
+    """The same text for answers that are not to be told apart (``differ``)."""
+    return str(differ(answer, "None", varies=True)) if stage in example.varying else answer
+
+
+def _is_piece_of(piece: str, whole: str) -> bool:
+    """Whether one is the other, or what stages that give several have made of it (``About.piece``)."""
+    part, _, way = piece.partition("+")
+    other, _, before = whole.partition("+")
+    number, wanted = int(part or 0), int(other or 0)
+    while number > wanted:
+        number //= PARTS_MAX
+    return number == wanted and way.startswith(before)
+
+
+def _two_ways(answers: Sequence[_Answer], *, varies: bool) -> tuple[str, str] | None:
+    """The first two answers that differ though what was met does not."""
+    first: dict[_Met, str] = {}
+    for one in answers:
+        before = first.setdefault(one.met, one.text)
+        if differ(before, one.text, varies=varies):
+            return before, one.text
+    return None
+
+
+def _usual(answer: _Answer, example: Counterexample) -> str | None:
+    """What the stage answers without faults, where it meets the same then; None where that is not known."""
+    about, row, usual = example.violation, answer.row, example.usual
+    is_it = (row.pipe, row.epoch, row.seq) == (about.pipe, about.epoch, about.seq)
+    met = [(stage, _apart(usual.get(stage, ""), stage, example)) for stage, _ in answer.met]
+    return usual.get(answer.stage) if is_it and not answer.piece and [*answer.met] == met else None

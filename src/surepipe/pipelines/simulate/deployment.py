@@ -512,6 +512,7 @@ class PlanDeployment(Deployment):
             dead=self.dead(),
             calls=self._calls_of_parts(),
             outsides=tuple(world.outsides),
+            letters=[*self._letters()],
         )
 
     def _calls_of_parts(self) -> Counter[str]:

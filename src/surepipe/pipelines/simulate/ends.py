@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
+from surepipe.core.effects import Letter
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.users_code import place_of, place_of_function
 from surepipe.simulation.outside import Outside
@@ -257,12 +258,13 @@ SHOWN = 3
 @dataclass(frozen=True)
 class RunOutcome:
     """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
-    are. ``calls``: how often each stage was entered."""
+    are. ``calls``: how often each stage was entered. ``letters``: the dead letters, but for those of books."""
 
     delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
     dead: int = 0
     calls: Counter[str] = field(default_factory=Counter[str])
     outsides: tuple[Outside, ...] = ()
+    letters: Sequence[Letter] = field(default=(), repr=False)
 
     def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
@@ -285,6 +287,9 @@ class RunOutcome:
             more = ", ..." if len(messages) > SHOWN else ""
             yield f'run.delivered["{name}"]: {len(messages)} messages{f": {shown}{more}" if shown else ""}'
         yield f"run.dead: {self.dead}"
+        reasons = Counter(f"{one.error_type}: {one.error_text}" for one in self.letters)
+        for reason, many in reasons.most_common(SHOWN):
+            yield f"dead letters: {reason}, {'once' if many == 1 else f'{many} times'}"
         yield f"run.calls: {dict(self.calls)}"
         for outside in self.outsides:
             done = [f"{action} {value!r}" for action, value in outside.done()]

@@ -10,6 +10,7 @@ import ast
 import inspect
 import sys
 import sysconfig
+from abc import ABC
 from collections import deque
 from collections.abc import (
     Callable,
@@ -415,7 +416,11 @@ def _joined(name: str, parts: Iterable[str]) -> str:
 
 _FUNCTIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda)
 _DEFINITIONS = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
-_UNCHANGING = frozenset({Pattern, object, range, slice, date, datetime, timedelta, timezone})
+_ABSTRACT = type(cast("object", vars(ABC)["_abc_impl"]))
+"""What Python itself keeps of each abstract class, and so of each model."""
+_UNCHANGING: frozenset[Any] = frozenset(
+    {Pattern, object, range, slice, date, datetime, timedelta, timezone, _ABSTRACT}
+)
 """Of libraries, and yet no memory."""
 
 Owner: TypeAlias = ModuleType | type | FunctionType | _Hidden
@@ -648,25 +653,52 @@ def _home_of(owner: Owner) -> str:
 
 def dates_read_by(module: ModuleType) -> Iterator[str]:
     """The places outside of functions at which a module asks ``datetime`` or ``date`` for the time that it is."""
+    return (place for place, _, is_called in _dates_of(module) if is_called)
+
+
+def clocks_taken_by(module: ModuleType) -> Iterator[str]:
+    """Where a module takes ``datetime.now`` and the like, to be called later (``default_factory=datetime.now``):
+    it is the real one for good, as that is the only one while modules are imported."""
+    for place, clock, is_called in _dates_of(module):
+        if not is_called:
+            yield (
+                f"{place} takes {clock} of the real clock while its module is imported, which is asked for the "
+                f"time later: look it up when it is called (lambda: {clock}())"
+            )
+
+
+def _dates_of(module: ModuleType) -> Iterator[tuple[str, str, bool]]:
     with suppress(OSError, TypeError, SyntaxError):
-        for line in _dates_in(inspect.getsource(module)):
-            yield f"{Path(module.__file__ or '').name}:{line}"
+        for line, clock, is_called in _dates_in(inspect.getsource(module)):
+            yield f"{Path(module.__file__ or '').name}:{line}", clock, is_called
 
 
 @lru_cache(maxsize=256)
-def _dates_in(text: str) -> tuple[int, ...]:
-    found: list[int] = []
+def _dates_in(text: str) -> tuple[tuple[int, str, bool], ...]:
+    """Where a text names what tells the date, outside of functions; as what; and whether it is called there."""
+    found: list[tuple[int, str, bool]] = []
+    called: set[ast.AST] = set()
     pending: list[ast.AST] = [*ast.parse(text).body]
     while pending:
         node = pending.pop(0)
-        if isinstance(node, _FUNCTIONS):
-            continue
-        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-            owner = ast.unparse(node.func.value).rpartition(".")[2]
-            if owner in ("datetime", "date") and node.func.attr in ("now", "utcnow", "today"):
-                found.append(node.lineno)
-        pending += ast.iter_child_nodes(node)
+        if isinstance(node, ast.Call):
+            called.add(node.func)
+        if isinstance(node, ast.Attribute):
+            owner = ast.unparse(node.value).rpartition(".")[2]
+            if owner in ("datetime", "date") and node.attr in ("now", "utcnow", "today"):
+                found.append((node.lineno, ast.unparse(node), node in called))
+        pending += (
+            _done_at_once(node) if isinstance(node, _FUNCTIONS) else ast.iter_child_nodes(node)
+        )
     return tuple(found)
+
+
+def _done_at_once(
+    function: ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda,
+) -> Iterator[ast.AST]:
+    """What of a function is read when it is made: its defaults and decorators."""
+    yield from (*function.args.defaults, *filter(None, function.args.kw_defaults))
+    yield from [] if isinstance(function, ast.Lambda) else function.decorator_list
 
 
 @lru_cache(maxsize=256)

@@ -105,6 +105,19 @@ class Came:
     """the message of its source, and those of the pipes on its way"""
 
 
+@dataclass(frozen=True, slots=True)
+class Handled:
+    """A message that a stage was called with: what it is as text, and of which message of which source it came, as
+    the how-manieth for that stage."""
+
+    text: str
+    of: tuple[str, int, int]
+
+    def is_other_than(self, other: Handled) -> bool:
+        """Two messages may look alike, and one that holds the time looks otherwise in each run."""
+        return self.text != other.text and self.of != other.of
+
+
 class _SaidOtherwise(Exception):
     """A stage behind a book has ended its message: it goes no further there."""
 
@@ -146,7 +159,7 @@ class Plain:
     message, and both answers"""
     effects: dict[Effect, str] = field(default_factory=dict[Effect, str])
     """what was done outside, and who asked for it"""
-    during: dict[Effect, str] = field(default_factory=dict[Effect, str])
+    during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
     said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """of each message, by the key of its identity: what each stage answered for it"""
@@ -213,6 +226,8 @@ class PlainRun(Deployment):
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
         self._giver = ""
+        self._origin: tuple[str, int] = ("", 0)
+        self._calls_for_it: Counter[str] = Counter()
         self._texts: dict[tuple[str, str], str] = {}
         """By stage and message: that as text."""
 
@@ -268,6 +283,7 @@ class PlainRun(Deployment):
     def _give(self, source: str, place: int, message: object) -> None:
         found, self._pending, self._way, self._begun = self.found, [], (), []
         self._made_of = (self._original(source, _digest_in_letter(message)),)
+        self._origin, self._calls_for_it = (source, place), Counter()
         try:
             self._pass_on(source, message, self._identity(source))
         except Exception:  # noqa: BLE001 - of a function, or a codec: it is tried again, or becomes a dead letter
@@ -504,9 +520,11 @@ class PlainRun(Deployment):
             again = deepcopy(message) if self._twice else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
+            self._calls_for_it[part.name] += 1
             given = self._entered(part, entry, context, about, message)
+            handled = Handled(text, (*self._origin, self._calls_for_it[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
-                self.found.during[effect] = text
+                self.found.during[effect] = handled
             if self._twice:
                 self._life.sleep(GAP_US)
                 later = self._context(part, about, 2) if entry.asks else None

@@ -320,7 +320,7 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
     for stage in stages:
         for message, answers in first.answers.items():
             other = second.answers.get(message, {})
-            if stage in answers and stage in other and answers[stage] != other[stage]:
+            if stage in _otherwise(subject, answers, other):
                 here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
                 who = _with_place(subject, stage)
                 told = (
@@ -331,6 +331,14 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                 )
                 yield told, stage
                 break
+
+
+def _otherwise(
+    subject: PlanSubject, answers: Mapping[str, str], other: Mapping[str, str]
+) -> Collection[str]:
+    """Which stages answer otherwise for a message, but for those that are given what others of them make of it."""
+    odd = [stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]]
+    return {*odd}.difference(*(behind(subject, stage) for stage in odd))
 
 
 def _with_place(subject: PlanSubject, name: str) -> str:
@@ -375,15 +383,16 @@ def _of_a_day(today: _Keys, later: _Keys) -> Iterator[tuple[str, str]]:
 def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
     seen: set[str] = set()
-    for effect, message in there.during.items():
+    for effect, handled in there.during.items():
         who = there.effects[effect]
-        if back.during.get(effect, message) != message and who not in seen:
+        if handled.is_other_than(back.during.get(effect, handled)) and who not in seen:
             seen.add(who)
             outside, action, value = effect
             told = (
-                f"stage {who} does {outside} {action} {value!r} while it handles {message}, and another message "
-                "when they come in another order: what it keeps for later is lost with its process, and its own "
-                f"message may be settled by then. Do it while that is handled, or {in_transaction(plan)}"
+                f"stage {who} does {outside} {action} {value!r} while it handles {handled.text}, and another "
+                "message when they come in another order: what it keeps for later is lost with its process, and "
+                "its own message may be settled by then. Do it while that is handled, or "
+                f"{in_transaction(plan)}"
             )
             yield told, who.partition(" ")[0]
 
@@ -413,7 +422,8 @@ class _Stuck:
 
 
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
-    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it."""
+    """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
+    and what has no key is given to none."""
     deployment = world.deployment
     assert isinstance(deployment, PlanDeployment)
     found: list[_Stuck] = []
@@ -427,12 +437,12 @@ def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
             if row.kind == Kind.DELIVERED and row.pipe.partition("@")[0] == here
             for more in range(row.count)
         }
-        if came and came <= dead:
+        if dead and came <= dead:
             stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
             after = " and ".join(_with_place(subject, stage.name) for stage in stages)
-            behind_it = f" after stage {after}" if after else ""
+            behind_it = f" after stage {after}" if after and came else ""
             error = f"{letters[0].error_type}: {letters[0].error_text}"
-            many = f"{len(came)} of {len(came)} messages"
+            many = f"{len(dead)} of {len(dead)} messages"
             found.append(
                 _Stuck(
                     pipe.name, f"pipe {pipe.name} fails for {many}{behind_it} ({error.rstrip('.')})"

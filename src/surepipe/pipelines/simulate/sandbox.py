@@ -741,9 +741,11 @@ def _keep_database(connection: sqlite3.Connection) -> None:
 
 def _refuse(what: str) -> None:
     speaking = _now.speaking
+    life = speaking()
     _now.speaking = lambda: None  # what follows opens source files itself
     try:
-        place, function = _place()
+        stage = f"within {life.world.speaking}" if life else "while modules are imported"
+        place, function = _place(otherwise=stage)
         refusal = Refusal(what, place, function)
         if refusal not in _now.refused:  # a stage may go on, and do it for each message
             _now.refused.append(refusal)
@@ -757,13 +759,32 @@ def running_at() -> str:
     return os.path.basename(_place()[0])
 
 
-def _place(running: FrameType | None = None) -> tuple[str, str]:
-    """File, line and function of the user's code that is running."""
-    found = ("an unknown place", "")
+def _place(
+    running: FrameType | None = None, otherwise: str = "an unknown place"
+) -> tuple[str, str]:
+    """File, line and function of the user's code that is running, or has made the task that is."""
     for frame, line in traceback.walk_stack(running):
         file = frame.f_code.co_filename
         if is_users(file):
             module = cast("str", frame.f_globals.get("__name__", ""))
             name = frame.f_code.co_qualname.removesuffix(".__init__")  # a class is replaced whole
             return f"{file}:{line}", f"{module}:{name}"
-    return found
+    return _task_made_at() or (otherwise, "")
+
+
+def _task_made_at() -> tuple[str, str] | None:
+    """``asyncio.create_task(asyncio.to_thread(...))``: all that runs in such a task is Python's own."""
+    try:
+        task = asyncio.current_task()
+    except RuntimeError:  # no loop runs in this thread
+        return None
+    for file, line, name in getattr(task.get_coro() if task else None, "cr_origin", None) or ():
+        if is_users(file):
+            modules = [
+                key for key, one in sys.modules.items() if getattr(one, "__file__", "") == file
+            ]
+            is_known = modules and hasattr(
+                sys.modules[modules[0]], name
+            )  # a method is not, by its name alone
+            return f"{file}:{line}", f"{modules[0]}:{name}" if is_known else ""
+    return None

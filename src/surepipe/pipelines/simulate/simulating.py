@@ -30,7 +30,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import pointed
+from surepipe.pipelines.simulate.blame import odd_answers, pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
     NO_CHANCE,
@@ -55,8 +55,10 @@ from surepipe.pipelines.simulate.functions import (
     module_of,
 )
 from surepipe.pipelines.simulate.memory import (
+    Memory,
     ProcessMemory,
     changed,
+    clocks_taken_by,
     dates_read_by,
     in_transaction,
     memory_of,
@@ -69,6 +71,7 @@ from surepipe.pipelines.simulate.reference import (
     EVERYTHING,
     ending,
     leaking,
+    not_compared,
     plainly,
     reference_of,
 )
@@ -95,7 +98,7 @@ from surepipe.simulation.exercised import DRAINED, STRUCK, registered
 from surepipe.simulation.faults import ALWAYS, FaultKind, chosen
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import brief_apart, differ, fault_words, in_words
+from surepipe.simulation.report.words import fault_words, in_words
 from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.timeline import digest_of
 
@@ -203,12 +206,20 @@ EXERCISED_FROM = 100
 
 
 class SimulationFailed(AssertionError):
-    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written."""
+    """Something does not hold; the text is the report. ``page`` and ``script``: the files that were written.
+    ``result``: the run that was repeated, where it was one."""
 
-    def __init__(self, text: str, page: Path | None = None, script: Path | None = None) -> None:
+    def __init__(
+        self,
+        text: str,
+        page: Path | None = None,
+        script: Path | None = None,
+        result: RunResult | None = None,
+    ) -> None:
         super().__init__(text)
         self.page = page
         self.script = script
+        self.result = result
 
 
 class NotDeterministic(SimulationFailed):
@@ -255,7 +266,7 @@ def subject_of_plan(
     if own is not None and (place := said_to_nobody(own)):
         raise ConfigurationError(
             f"the check says nothing with what stands at {place}, so it would always hold: write return or assert "
-            "in front of it"
+            "in front of the condition, and no print"
         )
 
     def functions() -> Functions:
@@ -382,6 +393,8 @@ class Simulation:
     """who does other things outside when the messages come in another order"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
+    is_shown: bool = False
+    """what they write in the run of a script is"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
@@ -421,7 +434,8 @@ class Simulation:
         options = within_reach(self.subject, replace(schedule, messages=self.messages))
         result, outcome = run_one(self.subject, options)
         if result.violations:
-            raise SimulationFailed(self._told(self._example(result, len(result.script.decisions))))
+            example = self._example(result, len(result.script.decisions))
+            raise SimulationFailed(self._told(pointed(self.subject, example)))
         return Simulated(
             1,
             result.events,
@@ -444,13 +458,17 @@ class Simulation:
             has_check=self.has_check,
             stop_at_first=stop_at_first,
         )
-        new = changed(before, memory_of(self.subject.modules))
-        names = {*self.memory, *new, *self.subject.memory.changed}
-        self.memory = found.memory = tuple(sorted(names))
+        found.memory = self._remember(before)
         self.not_compared, self.by_order = found.not_compared, found.by_order
         found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
+
+    def _remember(self, before: Memory) -> tuple[str, ...]:
+        """All globals that runs have changed so far."""
+        new = changed(before, memory_of(self.subject.modules))
+        self.memory = tuple(sorted({*self.memory, *new, *self.subject.memory.changed}))
+        return self.memory
 
     def _mode(self) -> tuple[str, tuple[FaultKind, ...]]:
         return ("claim", chosen(self.asked)) if self.asked else (self.faults, ())
@@ -505,8 +523,11 @@ class Simulation:
         return found.first
 
     def shared(self, *found: PlanResult) -> Iterator[str]:
-        """Where stages answer otherwise in the same run: what they can't be given anew for each process."""
+        """Where stages answer otherwise in the same run: what they can't be given anew for each process, and what
+        asks the real clock."""
         if any(one.leaking for one in found):
+            for module in self.subject.modules:
+                yield from clocks_taken_by(module)
             for what in islice(self.subject.memory.not_set_back(), SHARED):
                 yield (
                     f"{what}, which can't be set back to what a fresh process has, so all simulated ones share "
@@ -527,7 +548,10 @@ class Simulation:
     def replay(self, script: Script) -> RunResult:
         """The run that a script tells of. Raises SimulationFailed when it breaks something, and ConfigurationError
         for a script that is stale: such a run says nothing of the pipeline, neither good nor bad."""
+        before = memory_of(self.subject.modules)
         result = repeat(self.subject, script, is_shown=True)
+        self._remember(before)
+        self.is_shown, self.not_compared = True, not_compared(self.subject)
         if result.stale is not None:
             others = " and ".join(changed_since(self.subject, script.code))
             known = f"Since it was written, {others}" if others else _UNKNOWN_CHANGE
@@ -535,7 +559,8 @@ class Simulation:
                 f"the script is stale: nothing happens any more at {result.stale}. {known}: simulate again"
             )
         if result.violations:
-            raise SimulationFailed(self._told(self._example(result, len(script.decisions))))
+            example = pointed(self.subject, self._example(result, len(script.decisions)))
+            raise SimulationFailed(self._told(example), result=result)
         return result
 
     def failed(self, failure: PlanFailure) -> SimulationFailed:
@@ -561,11 +586,7 @@ class Simulation:
         example = pointed(self.subject, example)
         if where is not None:
             where.write_text(page(example), encoding="utf-8")
-        text = text_report(example) + (f"Page: {where}\n" if where else "")
-        text += "".join(f"{line}\n" for line in self._whose(example))
-        notes = (*self.notes(), *dict(self.unjudged()))
-        text += "".join(f"Note: {note}.\n" for note in notes)
-        return SimulationFailed(text, where, script)
+        return SimulationFailed(self._told(example, where), where, script)
 
     def _require_repeatable(self, failure: PlanFailure) -> None:
         """Raises NotDeterministic when the run is another one each time: then no schedule is to blame."""
@@ -604,16 +625,19 @@ class Simulation:
             ),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
-        return "\n".join(
-            (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
-        )
+        told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
+        return "\n".join(told) + self._noted()
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
         failed = list(self._failed(example))
         meant = [(row, said) for row, said in failed if self._is_meant(example, row)]
         raised = [(row, said) for row, said in failed if (row, said) not in meant]
-        odd = list(_odd_answers(example))
+        odd = [
+            (stage, what)
+            for row, stage, what in odd_answers(self.subject, example)
+            if _is_to_tell(row, example.violation)
+        ]
         found = [f"{what}, {_times(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
         for what in found[:3]:
@@ -746,7 +770,8 @@ class Simulation:
             )
         for end, why in self.subject.not_judged_by_key().items():
             yield f"the order of each key at {end} is judged pipe by pipe alone, as {why}"
-        if first := self.written or written.first_written():
+        first = self.written or written.first_written()
+        if first and not self.is_shown:
             yield written.told(first)
         for end, what in self.not_compared.items():
             if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):
@@ -861,8 +886,15 @@ class Simulation:
             if path != HANDLER:
                 yield name.partition(" ")[2], place_of_function(finder.find(path))
 
-    def _told(self, example: Counterexample) -> str:
-        return text_report(pointed(self.subject, example))
+    def _told(self, example: Counterexample, where: Path | None = None) -> str:
+        """All that is to be said of what broke, once its message is known (``pointed``). ``where``: its page."""
+        text = text_report(example) + (f"Page: {where}\n" if where else "")
+        text += "".join(f"{line}\n" for line in self._whose(example))
+        return text + self._noted()
+
+    def _noted(self) -> str:
+        notes = (*self.notes(), *dict(self.unjudged()))
+        return "".join(f"Note: {note}.\n" for note in notes)
 
 
 _DIFFERS = "without faults (by the time, by chance or by the order, say)"
@@ -880,30 +912,6 @@ _UNTOLD = {
 }
 """What is to be said of an end, by what of it was not compared."""
 _ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
-
-
-def _odd_answers(example: Counterexample) -> Iterator[tuple[str, str]]:
-    """Stages that answered in two ways for one message, or otherwise than without faults; and how they did."""
-    answers: dict[tuple[str, str, int, int, str], dict[str, None]] = {}
-    for row in example.result.rows:
-        if row.kind == "returned" and _is_to_tell(row, example.violation):
-            facts = facts_of(row)
-            piece = str(facts.get("part", ""))
-            message = (str(facts.get("stage")), row.pipe, row.epoch, row.seq, piece)
-            answers.setdefault(message, {})[str(facts.get("answer"))] = None
-    about, varying = example.violation, example.varying
-    for (stage, pipe, epoch, seq, piece), all_given in answers.items():
-        given = list(all_given)
-        others = [one for one in given if differ(given[0], one, varies=stage in varying)]
-        is_it = not piece and (pipe, epoch, seq) == (about.pipe, about.epoch, about.seq)
-        usual = example.usual.get(stage) if is_it else None
-        who = f"{stage} ({example.places[stage]})" if stage in example.places else stage
-        if others:
-            told = " and then ".join(brief_apart(given[0], others[0]))
-            yield stage, f"{who} answered {told} for message {seq}, which was tried again"
-        elif usual is not None and differ(given[0], usual, varies=stage in varying):
-            now, then = brief_apart(given[0], usual)
-            yield stage, f"{who} answered {now} for message {seq}, and {then} without faults"
 
 
 def _is_of(row: Row, about: Violation) -> bool:

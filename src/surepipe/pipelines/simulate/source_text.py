@@ -258,7 +258,7 @@ _YES_OR_NO = frozenset(("all", "any", "bool", "isinstance"))
 
 def said_to_nobody(function: Function) -> str:
     """The file and line of a condition in a check that neither ``return`` nor ``assert`` stands before, so that it
-    always says yes; empty where there is none."""
+    always says yes; empty where there is none. What is printed beside something that may say no is no mistake."""
     source = _source_of(function)
     if source is None:
         return ""
@@ -268,7 +268,30 @@ def said_to_nobody(function: Function) -> str:
         for node in ast.walk(tree)
         if isinstance(node, ast.Expr) and _is_condition(node.value)
     ]
+    if not any(map(_may_say_no, ast.walk(tree))):
+        prints = (node for node in ast.walk(tree) if _is_print(node))
+        lines += [cast("ast.Call", node).lineno for node in prints if _has_condition(node)]
     return f"{os.path.basename(file)}:{before + min(lines)}" if lines else ""
+
+
+def _may_say_no(node: ast.AST) -> bool:
+    """Functions of the user's own may assert, and so may one that is called for nobody's answer."""
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name):
+        name = node.func.id
+        return not (hasattr(builtins, name) or name[:1].isupper())
+    if isinstance(node, ast.Return):
+        return node.value is not None and not _is_print(node.value)
+    is_called = isinstance(node, ast.Expr) and isinstance(node.value, ast.Call | ast.Await)
+    is_bare = is_called and not _is_print(cast("ast.Expr", node).value)
+    return is_bare or isinstance(node, ast.Assert | ast.Raise)
+
+
+def _has_condition(node: ast.AST) -> bool:
+    return any(isinstance(one, ast.expr) and _is_condition(one) for one in ast.walk(node))
+
+
+def _is_print(node: ast.AST) -> bool:
+    return isinstance(node, ast.Call) and ast.unparse(node.func) == "print"
 
 
 def _is_condition(value: ast.expr) -> bool:

@@ -1,0 +1,198 @@
+"""Which stage is named for what broke: the one that went by more than its message, and none that was given it."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections.abc import Iterator, Mapping
+from random import Random
+
+import pytest
+
+from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulation,
+    SimulationFailed,
+    simulation_of,
+)
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
+
+Order = Mapping[str, object]
+NUMBERS = Random(3)
+mail = Outside("mail")
+HEAD = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: none.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main, boundary: committed}
+"""
+SAMPLE = """\
+sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}
+simulate: {messages: 4, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}]}}
+"""
+
+
+def number(order: Order) -> Order:
+    """Another one for each call."""
+    return {**order, "number": NUMBERS.random()}
+
+
+def again(order: Order) -> Order:
+    """The same, of a generator of its own."""
+    return {**order, "again": NUMBERS.random()}
+
+
+def same(order: Order) -> Order:
+    """From the message alone."""
+    return {**order, "same": str(order)}
+
+
+def parts(order: Order) -> list[Order]:
+    """Two, from the message alone."""
+    return [{**order, "part": 1}, {**order, "part": 2}]
+
+
+def any_order(order: Order) -> bool:
+    """All are wanted."""
+    return bool(order)
+
+
+LETTERS = "retries: 5, dead_letter: main/dead"
+
+
+def simulation(
+    stages: str, *, pipes: str = "", more: str = "", faults: str = "bad-stage"
+) -> Simulation:
+    """Lines of ``name giver kind function``, of functions here; the end is behind the stage ``last``."""
+    told = [line.split() for line in stages.strip().splitlines()]
+    made = [
+        f'  {name}: {{from: {giver}, {kind}: "{__name__}:{function}", {LETTERS}}}\n'
+        for name, giver, kind, function in told
+    ]
+    text = "".join(
+        [HEAD, pipes, "stages:\n", *made, SAMPLE.replace("{messages", f"{{{more}messages")]
+    )
+    return simulation_of(loads(text), faults=faults)
+
+
+def defects(simulated: Simulation) -> tuple[list[str], str]:
+    """Who is named for what breaks, and all that is told."""
+    with pytest.raises(SimulationFailed) as found:
+        simulated.run(range(60))
+    told = str(found.value)
+    return re.findall(r"A stage's defect: (\w+) ", told), told
+
+
+AMONG_OTHERS = {
+    "first": ("first", "first intake call number\nnext first call same\nlast next call same"),
+    "in the middle": (
+        "next",
+        "first intake call same\nnext first call number\nlast next call same",
+    ),
+    "last": ("last", "first intake call same\nnext first call same\nlast next call number"),
+    "before several": (
+        "first",
+        "first intake call number\nnext first flat_map parts\nlast next call same",
+    ),
+    "behind several": (
+        "next",
+        "first intake flat_map parts\nnext first call number\nlast next call same",
+    ),
+    "behind a filter": (
+        "next",
+        "first intake filter any_order\nnext first call number\nlast next call same",
+    ),
+}
+
+
+@pytest.mark.parametrize("where", AMONG_OTHERS)
+def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> None:
+    """X-56: it answers otherwise as its message is another one; who made that one is named alone."""
+    guilty, stages = AMONG_OTHERS[where]
+    named, told = defects(simulation(stages))
+    assert {*named} == {guilty}, told
+    advised = re.findall(r"(\w+) (?:goes by more than|keeps)", told.partition("Note: ")[0])
+    assert {*advised} == {guilty}, told
+
+
+def twice_over(orders: list[Order]) -> Order:
+    """From what a batch holds alone."""
+    return {"n": [order["n"] for order in orders], "same": str(orders)}
+
+
+BATCHED = """\
+  first: {from: intake, call: "CALL number", LETTERS}
+  few: {from: first, batch: {max: 3}}
+  last: {from: few, call: "CALL twice_over", LETTERS}
+""".replace("CALL ", f"{__name__}:").replace("LETTERS", LETTERS)
+SPOOL = "  spool: {from: first, journal: main, state: main, boundary: committed}\n"
+
+
+def test_a_stage_behind_another_pipe_or_a_batch_is_not_accused_of_what_it_was_given() -> None:
+    """X-56: who messages are there depends on what came before, and so does what a batch holds."""
+    spooled = simulation("first intake call number\nlast spool call same", pipes=SPOOL)
+    batched = loads(HEAD + "stages:\n" + BATCHED + SAMPLE)
+    for simulated in (spooled, simulation_of(batched)):
+        named, told = defects(simulated)
+        assert {*named} <= {"first"}, told
+        assert not re.search("last (goes by more than|keeps)", told), told
+
+
+def test_of_stages_that_leak_only_the_first_is_named() -> None:
+    """X-56: what is behind it answers otherwise in the same run as well, as it is given something else."""
+    simulated = simulation("first intake call leaking\nnext first call same\nlast next call same")
+    with pytest.raises(NotExercised) as found:
+        simulated.run(range(4))
+    assert re.findall(r"stage (\w+) \S+ answers", str(found.value)) == ["first"]
+
+
+LEAKED = iter(range(1, 1_000_000))
+
+
+def counted() -> Iterator[int]:
+    """A generator can't be set back."""
+    yield from LEAKED
+
+
+COUNTED = counted()
+
+
+def leaking(order: Order) -> Order:
+    """Another one in each run."""
+    return {**order, "number": next(COUNTED)}
+
+
+def stamped(order: Order) -> Order:
+    """The time is another one in each run."""
+    return {**order, "at": time.time()}
+
+
+def mailed(order: Order, context: Context) -> Order:
+    """While its message is handled."""
+    mail.do("send", order["n"], key=context.id.key)
+    return order
+
+
+KEPT: list[tuple[Order, str]] = []
+
+
+def mailed_late(order: Order, context: Context) -> Order:
+    """With the next message."""
+    for kept, key in KEPT:
+        mail.do("send", kept["n"], key=key)
+    KEPT[:] = [(order, context.id.key)]
+    return order
+
+
+@pytest.mark.parametrize(("function", "is_late"), [("mailed", False), ("mailed_late", True)])
+def test_only_an_effect_that_is_put_off_is_told_as_that_behind_a_stage_that_looks_at_the_clock(
+    function: str, *, is_late: bool
+) -> None:
+    """X-56: a message that holds the time is the same message at any time."""
+    simulated = simulation(f"first intake call stamped\nlast first call {function}", faults="none")
+    told = simulated.campaign(range(2)).retold
+    assert any("what it keeps for later is lost" in text for text in told) is is_late, told

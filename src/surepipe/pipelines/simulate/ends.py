@@ -12,14 +12,14 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias, cast
+from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.users_code import place_of, place_of_function
-from surepipe.simulation.outside import Outside
+from surepipe.simulation.outside import Look, Outside, looked_at, looking
 from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
@@ -192,22 +192,34 @@ def _short(text: str) -> str:
 # What came of a run, as a user's check sees it.
 
 SHOWN = 3
+RUN = "run"
+"""What a check looks at, where that is the run itself."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
     """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
-    are. ``calls``: how often each stage was entered."""
+    are. ``calls``: how often each stage was entered. ``looked_at``: what a check has asked for, of all this and of
+    what is outside."""
 
     delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
     dead: int = 0
     calls: Counter[str] = field(default_factory=Counter[str])
     outsides: tuple[Outside, ...] = ()
+    looked_at: set[Look] = field(default_factory=set[Look], compare=False, repr=False)
+
+    if not TYPE_CHECKING:  # what there is, and of which type, is as if this were not here
+
+        def __getattribute__(self, name: str) -> object:
+            looked_at(RUN, name)
+            return super().__getattribute__(name)
 
     def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
         try:
-            said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
+            with looking() as looks:
+                said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
+            self.looked_at.update(looks)
         except AssertionError as error:
             why = f"{str(error) or 'its assertion failed'}{_at(place_of(error))}"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds

@@ -93,7 +93,7 @@ from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script
 from surepipe.simulation.exercised import DRAINED, STRUCK, registered
-from surepipe.simulation.faults import ALWAYS, FaultKind, chosen
+from surepipe.simulation.faults import ALWAYS, FaultKind, chosen, words_of_faults
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.report.words import brief_apart, differ, fault_words, in_words
@@ -395,12 +395,14 @@ class Simulation:
     """who does other things outside when the messages come in another order, where no check looks at them"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
+    tried: PlanResult | None = None
+    """what came of the seeds of the last ``run``, however it ended"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
         NotDeterministic, and NotExercised."""
         numbers = list(seeds)
-        found = self.campaign(numbers, stop_at_first=True)
+        found = self.tried = self.campaign(numbers, stop_at_first=True)
         first = None if found.first is None else self._repeated(found, [found.first.seed])
         if first is not None:
             raise self.failed(first)
@@ -1001,13 +1003,14 @@ def simulation_of(
     *,
     messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
     check: Callable[..., object] | None = None,
-    faults: str = "claim",
+    faults: str | Collection[str] = "claim",
     reports: Path | None = None,
     replay_with: str = "",
     name: str = "",
 ) -> Simulation:
-    """Anything that can be simulated. Raises ConfigurationError for what can't, and for an expectation of the plan
-    that does not hold."""
+    """Anything that can be simulated. Raises ConfigurationError for what can't, SimulationFailed for what the plan
+    expects and does not promise, and MisuseError for faults that are no words."""
+    faults = ",".join(words_of_faults(faults))
     if isinstance(what, str | Path | Plan):
         plan = what if isinstance(what, Plan) else load(what)
         require_expected(plan)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 from collections.abc import Callable, Generator, Mapping
 
@@ -25,7 +26,7 @@ from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import Options
-from tests.pipelines.simulate.kit import MESSAGES, bank
+from tests.pipelines.simulate.kit import MESSAGES, Order, bank, same
 
 CALL = "receiver: handler 3 of bank/pipe"
 
@@ -95,6 +96,15 @@ def test_a_decision_that_finds_nothing_makes_a_replay_stale() -> None:
     assert repeat(bank(with_key=True), script).stale is not None
 
 
+def _both(handler: Callable[..., object], check: Callable[[RunOutcome], object]) -> object:
+    """What a builder gives."""
+    return handler, check
+
+
+def _alone(handler: Callable[[Order], object]) -> object:
+    return handler
+
+
 def _of_four(builder: Callable[[], object]) -> PlanSubject:
     return handler_subject(builder, [{"n": n} for n in range(4)])
 
@@ -132,7 +142,7 @@ def test_a_check_that_nobody_has_run_does_not_hold() -> None:
     def check(run: object) -> Generator[object]:
         yield run
 
-    result, _ = run_one(_of_four(lambda: (lambda message: message, check)), Options(messages=4))
+    result, _ = run_one(_of_four(lambda: (same, check)), Options(messages=4))
     assert "whose body nobody would run" in result.violations[0].sentence
 
 
@@ -198,7 +208,7 @@ def _raises() -> object:
 def _swallows() -> object:
     bank = Outside()
 
-    def handle(order: Mapping[str, int], context: Context) -> None:
+    def handle(order: Order, context: Context) -> None:
         with contextlib.suppress(Exception):
             bank.do("charge", order["idd"], key=context.id)
 
@@ -207,19 +217,19 @@ def _swallows() -> object:
 
 def _gives_no_key() -> object:
     bank = Outside("bank")
-    return lambda order: bank.do("charge", order["id"])
+    return _alone(lambda order: bank.do("charge", order["id"]))
 
 
 def _shares_its_key() -> object:
     bank = Outside("bank")
-    return lambda order: bank.do("charge", order["id"] % 2, key=order["id"] % 2)
+    return _alone(lambda order: bank.do("charge", order["id"] % 2, key=order["id"] % 2))
 
 
 def _numbers_effects() -> object:
     seen: list[int] = []
     shop = Outside("shop")
 
-    def number(order: Mapping[str, int], context: Context) -> None:
+    def number(order: Order, context: Context) -> None:
         seen.append(order["id"])
         shop.do("number", (order["id"], len(seen)), key=context.id)
 
@@ -229,7 +239,7 @@ def _numbers_effects() -> object:
 def _numbers_answers() -> object:
     count = 0
 
-    def number(order: Mapping[str, int]) -> object:
+    def number(order: Order) -> object:
         nonlocal count
         count += 1
         return {**order, "number": count}
@@ -238,14 +248,17 @@ def _numbers_answers() -> object:
 
 
 def _answers_by_attempt() -> object:
-    return lambda order, context: {**order, "again": context.attempt > 1}
+    def handle(order: Order, context: Context) -> object:
+        return {**order, "again": context.attempt > 1}
+
+    return handle
 
 
 def _keeps_for_later() -> object:
     shop = Outside("shop")
     waiting: list[int] = []
 
-    def handle(order: Mapping[str, int]) -> None:
+    def handle(order: Order) -> None:
         waiting.append(order["id"])
         while len(waiting) > 2:
             shop.do("send", waiting[0], key=waiting.pop(0))
@@ -273,7 +286,7 @@ UNJUDGED: Mapping[str, tuple[Callable[[], object], str]] = {
 
 @pytest.mark.parametrize("what", UNJUDGED)
 def test_a_handler_without_a_check_is_not_held_where_a_file_would_not_be(what: str) -> None:
-    """What no run shows of it: all of it was green under pytest, and "not judged" (3) as a stage of a file."""
+    """What no run shows of it was green under pytest, and "not judged" (3) as a stage of a file (X-70)."""
     builder, said = UNJUDGED[what]
     with pytest.raises(NotExercised, match=said) as raised:
         _of(builder)
@@ -294,7 +307,11 @@ def test_an_effect_without_a_key_is_judged_by_a_check_that_looks_at_it(how: str)
 
     def build() -> object:
         bank = Outside("bank")
-        return lambda order: bank.do("charge", order["id"]), lambda run: CHECKED[how](bank, run)
+
+        def charge(order: Order) -> None:
+            bank.do("charge", order["id"])
+
+        return _both(charge, lambda run: CHECKED[how](bank, run))
 
     assert _of(build).runs == 4
 
@@ -305,12 +322,12 @@ def test_an_effect_without_a_key_is_not_judged_by_a_check_of_something_else() ->
     def build() -> object:
         bank, mail = Outside("bank"), Outside("mail")
 
-        def handle(order: Mapping[str, int], context: Context) -> None:
+        def handle(order: Order, context: Context) -> None:
             if order["id"] not in bank.count("refund"):
                 bank.do("charge", order["id"])
             mail.do("send", order["id"], key=context.id)
 
-        return handle, lambda run: run.dead == 0 and len(mail.count("send")) == len(ROWS)
+        return _both(handle, lambda run: run.dead == 0 and len(mail.count("send")) == len(ROWS))
 
     with pytest.raises(
         NotExercised, match="not judged: stage handler does bank charge 0 without a key"
@@ -326,11 +343,13 @@ def test_the_order_that_effects_depend_on_is_for_a_check_that_looks_at_them() ->
             seen: list[int] = []
             shop = Outside("shop")
 
-            def number(order: Mapping[str, int], context: Context) -> None:
+            def number(order: Order, context: Context) -> None:
                 seen.append(order["id"])
                 shop.do("number", (order["id"], len(seen)), key=context.id)
 
-            return number, lambda run: run.dead == 0 and (not is_looking or shop.count("number"))
+            return _both(
+                number, lambda run: run.dead == 0 and (not is_looking or shop.count("number"))
+            )
 
         return build
 
@@ -341,19 +360,26 @@ def test_the_order_that_effects_depend_on_is_for_a_check_that_looks_at_them() ->
 
 def test_a_handler_that_is_to_refuse_all_messages_says_so_in_its_check() -> None:
     """Who looks at the dead letters knows of them; a check of something else does not."""
-    refuse = _raises()
-    assert _of(lambda: (refuse, lambda run: run.dead == len(ROWS))).dead == 4 * len(ROWS)
+
+    def refuse(order: Order) -> None:
+        raise TypeError(f"a typo of mine: {order}")
+
+    assert _of(lambda: _both(refuse, lambda run: run.dead == len(ROWS))).dead == 4 * len(ROWS)
     with pytest.raises(NotExercised, match="nothing of messages comes out, even without faults"):
-        _of(lambda: (refuse, lambda run: run.calls["handler"] > 0))
+        _of(lambda: _both(refuse, lambda run: run.calls["handler"] > 0))
+
+
+def _refuses(run: RunOutcome) -> bool:
+    return run.dead == 99
 
 
 def test_a_check_that_is_handed_to_simulate_judges_a_handler_too() -> None:
     """It was left aside without a word; and one that says nothing is refused, whoever gives it."""
     with pytest.raises(SimulationFailed, match="your check fails without any fault"):
-        simulation_of(lambda: len, messages=["a"], check=lambda _: False).run(range(2))
+        simulation_of(lambda: len, messages=["a"], check=_refuses).run(range(2))
 
     def says_nothing(run: RunOutcome) -> None:
-        run.dead == 99  # noqa: B015 - that nobody hears of it is the matter
+        all([run.dead == 99])
 
     with pytest.raises(ConfigurationError, match="the check says nothing with what stands at"):
         simulation_of(lambda: (len, says_nothing), messages=["a"])
@@ -366,14 +392,65 @@ def test_a_coroutine_is_a_handler_as_any_other() -> None:
         def made() -> object:
             bank = Outside("bank")
 
-            async def charge(order: Mapping[str, int], context: Context) -> None:
+            async def charge(order: Order, context: Context) -> None:
                 await asyncio.sleep(0.01)
                 bank.do("charge", order["id"], key=context.id if key else None)
 
-            return charge, lambda _: bank.count("charge") == {one["id"]: 1 for one in ROWS}
+            return _both(charge, lambda _: bank.count("charge") == {one["id"]: 1 for one in ROWS})
 
         return made
 
     assert simulation_of(build(True), messages=ROWS).run(range(20)).runs == 20
     with pytest.raises(SimulationFailed, match="happened twice"):
         simulation_of(build(False), messages=ROWS).run(range(40))
+
+
+class Numbers:
+    """A handler that counts in itself."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, order: object) -> object:
+        self.count += 1
+        return order
+
+
+def test_what_a_handler_keeps_and_no_simulated_crash_takes_is_noted() -> None:
+    """Its check may look there, so it stays; in variables around it, and in an object. Nothing else is noted."""
+
+    def beside() -> object:
+        seen: list[object] = []
+
+        def note(order: object) -> None:
+            seen.append(order)
+
+        def handle(order: object) -> None:
+            note(order)
+
+        return _both(handle, lambda _: len(seen) >= len(ROWS))
+
+    (around,) = _of(beside).notes
+    assert re.match(
+        r"the handler keeps seen \(test_handlers\.py:\d+\) between calls, which", around
+    )
+    (inside,) = _of(lambda: _both(Numbers(), lambda _: True)).notes
+    assert re.match(rf"the handler keeps {__name__}\.Numbers\.count \(test_handlers", inside)
+    assert _of(lambda: _both(len, lambda _: True)).notes == ()
+
+
+def test_a_failure_of_a_handler_names_no_file_that_nobody_has() -> None:
+    """What is said of a stage's defect speaks of the check beside the handler."""
+
+    def build() -> object:
+        bank = Outside("bank")
+        once = {order["id"]: 1 for order in ROWS}
+
+        def charge(order: Order) -> None:
+            bank.do("charge", order["id"])
+
+        return _both(charge, lambda _: bank.count("charge") == once)
+
+    with pytest.raises(SimulationFailed) as failed:
+        simulation_of(build, messages=ROWS).run(range(40))
+    assert "say what has to hold outside (a check beside the handler)" in str(failed.value)

@@ -877,6 +877,10 @@ def price(order):
 """
 
 
+def _looks_at_the_sinks(run: RunOutcome) -> bool:
+    return len(run.delivered) > 0
+
+
 def _looks_outside(run: RunOutcome) -> bool:
     return any(outside.done() for outside in run.outsides)
 
@@ -889,7 +893,7 @@ def test_an_effect_without_a_key_is_not_judged_unless_a_check_speaks_of_it(folde
     assert f"does books book 1 without a key ({MODULE}.py:5)" in str(found.value)
     checked = simulation_of(plan, faults="none", check=_looks_outside)
     assert checked.campaign(range(1)).retold == {}
-    elsewhere = simulation_of(plan, faults="none", check=lambda run: len(run.delivered) > 0)
+    elsewhere = simulation_of(plan, faults="none", check=_looks_at_the_sinks)
     assert [*elsewhere.campaign(range(1)).retold.values()] == ["price"]
 
 

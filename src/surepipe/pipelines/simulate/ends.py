@@ -12,7 +12,7 @@ from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, TypeAlias, cast
+from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
@@ -208,11 +208,10 @@ class RunOutcome:
     outsides: tuple[Outside, ...] = ()
     looked_at: set[Look] = field(default_factory=set[Look], compare=False, repr=False)
 
-    if not TYPE_CHECKING:  # what there is, and of which type, is as if this were not here
-
-        def __getattribute__(self, name: str) -> object:
-            looked_at(RUN, name)
-            return super().__getattribute__(name)
+    def __getattribute__(self, name: str) -> object:
+        """What it has by this name. A check that asks for it has looked at it."""
+        looked_at(RUN, name)
+        return super().__getattribute__(name)
 
     def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""

@@ -587,7 +587,7 @@ class Simulation:
         if where is not None:
             where.write_text(page(example), encoding="utf-8")
         text = text_report(example) + (f"Page: {where}\n" if where else "")
-        text += "".join(f"{line}\n" for line in self._whose(example))
+        text += self._as_told("".join(f"{line}\n" for line in self._whose(example)))
         notes = (*self.notes(), *dict(self.unjudged()))
         text += self._as_told("".join(f"Note: {note}.\n" for note in notes))
         return SimulationFailed(text, where, script)
@@ -764,6 +764,11 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
+        if kept := self._kept_by_handler():
+            yield (
+                f"the handler keeps {' and '.join(kept)} between calls, which no simulated crash takes from it, "
+                "as its check may look there: what a real crash would make of that is not judged"
+            )
         for place in (one for module in self.subject.modules for one in dates_read_by(module)):
             yield (
                 f"{place} asks for the date while its module is imported, which is the real clock's: a run of "
@@ -780,6 +785,13 @@ class Simulation:
                     f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
                     f"{check}"
                 )
+
+    def _kept_by_handler(self) -> list[str]:
+        """Of a handler alone, what it has for itself: that is made once for each run, and not for each process."""
+        if not self.subject.needs_all:
+            return []
+        handler = self.subject.functions().find(HANDLER)
+        return [*kept_around(handler), *kept_in(handler)]
 
     def _unpromised(self, struck: Collection[str]) -> Iterator[str]:
         """Faults that were asked for, and struck, and are not said to be survived."""

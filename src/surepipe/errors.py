@@ -114,6 +114,16 @@ def named(kind: str, text: str) -> str:
     return f"{kind}: {text}" if text else kind
 
 
+def described(error: BaseException) -> str:
+    """An exception by its type and all that it says, in one line."""
+    return named(type(error).__name__, words_of(error))
+
+
+def so_often(count: int) -> str:
+    """Once, or so many times."""
+    return "once" if count == 1 else f"{count} times"
+
+
 def a_or_an(word: str) -> str:
     """The word with its article."""
     return f"{'an' if word[:1].lower() in 'aeiou' else 'a'} {word}"

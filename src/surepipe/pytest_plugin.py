@@ -7,7 +7,7 @@ is anything of surepipe imported.
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from hashlib import blake2b
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -63,7 +63,7 @@ class Simulate(Protocol):
         *,
         messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
         seeds: int = SEEDS,
-        faults: str = "claim",
+        faults: str | Collection[str] = "claim",
         check: Callable[..., object] | None = None,
     ) -> Simulated:
         """Run it. Raises SimulationFailed, whose text is the report."""
@@ -83,7 +83,7 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
         *,
         messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
         seeds: int = SEEDS,
-        faults: str = "claim",
+        faults: str | Collection[str] = "claim",
         check: Callable[..., object] | None = None,
     ) -> Simulated:
         found = simulation_of(
@@ -101,12 +101,16 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
                 result = found.replay(load(Path(script)))
                 return _of_replay(result.events, result.rows)
             done = found.run(_seeds(config, request.node.nodeid, seeds))
+            notes = [f"note: {found.subject.name}: {note}" for note in done.notes]
+            _add(config.stash[_TOTALS], {"notes": notes})
+            return done
         except SimulationFailed as failure:
             if failure.page is not None:
                 _add(config.stash[_TOTALS], {"pages": [str(failure.page)]})
             raise
-        _count(config, found.subject.name, done)
-        return done
+        finally:
+            if (tried := found.tried) is not None:
+                _add(config.stash[_TOTALS], {"runs": tried.runs, "faults": tried.faults})
 
     return run
 
@@ -156,17 +160,6 @@ def _seed(config: pytest.Config, nodeid: str) -> int:
     return int.from_bytes(blake2b(nodeid.encode(), digest_size=4).digest(), "big")
 
 
-def _count(config: pytest.Config, name: str, done: Simulated) -> None:
-    _add(
-        config.stash[_TOTALS],
-        {
-            "runs": done.runs,
-            "faults": dict(done.faults),
-            "notes": [f"note: {name}: {note}" for note in done.notes],
-        },
-    )
-
-
 def _add(totals: dict[str, Any], more: Mapping[str, Any]) -> None:
     totals["runs"] += more.get("runs", 0)
     for fault, times in more.get("faults", {}).items():
@@ -206,11 +199,14 @@ def trace_of() -> Callable[[Simulated], list[Row]]:
 class Faults(Protocol):
     """What the fixture ``faults`` gives."""
 
-    def __call__(self, seed: int | None = None, kinds: str | Sequence[str] = "claim") -> RealFaults:
+    def __call__(
+        self, seed: int | None = None, kinds: str | Collection[str] = "claim"
+    ) -> RealFaults:
         """A schedule for real things. Without a seed it follows from the test's name, or is ``--surepipe-seed``.
 
-        ``kinds``: what connections suffer, all of it ("claim") or these by name. Raises ValueError for a name
-        that is none. Everything is healed and ended with the test.
+        ``kinds``: what connections suffer, all of it ("claim") or these by name: a list, or a text with commas.
+        Raises ValueError for a name that is none, and MisuseError for what is no names. Everything is healed and
+        ended with the test.
         """
         ...
 
@@ -225,12 +221,13 @@ def faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
 
 
 def _real_faults(
-    request: pytest.FixtureRequest, stack: ExitStack, seed: int | None, kinds: str | Sequence[str]
+    request: pytest.FixtureRequest, stack: ExitStack, seed: int | None, kinds: str | Collection[str]
 ) -> RealFaults:
+    from surepipe.simulation.faults import words_of_faults
     from surepipe.testing.faults import STORMY, GustKind, RealFaults
 
-    names = kinds.split(",") if isinstance(kinds, str) else kinds
-    chosen = STORMY if kinds == "claim" else tuple(GustKind(name.strip()) for name in names)
+    words = words_of_faults(kinds)
+    chosen = STORMY if words == ("claim",) else tuple(map(GustKind, words))
     own = _seed(request.config, request.node.nodeid) if seed is None else seed
     made = stack.enter_context(RealFaults(own, chosen))
     request.node.add_report_section("call", "surepipe", f"{made}: --surepipe-seed {own}")
@@ -319,9 +316,9 @@ def pytest_terminal_summary(terminalreporter: Any, config: pytest.Config) -> Non
     if not any(totals.values()):
         return
     terminalreporter.section("surepipe")
-    fired = sum(totals["faults"].values())
+    fired, runs = sum(totals["faults"].values()), totals["runs"]
     terminalreporter.line(
-        f"{totals['runs']} schedules tried, {fired} faults of {len(totals['faults'])} kinds fired"
+        f"{runs} schedule{'' if runs == 1 else 's'} tried, {fired} faults of {len(totals['faults'])} kinds fired"
     )
     for page in totals["pages"]:
         terminalreporter.line(f"page: {page}")

@@ -29,6 +29,15 @@ class Life:
         self.home.keeper.died(error)
 
 
+class RaisingLife(Life):
+    """One that raises what it is told, where that is an exception."""
+
+    def receive(self, message: object) -> object:
+        if isinstance(message, BaseException):
+            raise message
+        return super().receive(message)
+
+
 class Home:
     """A keeper and everything that happened there."""
 
@@ -85,10 +94,33 @@ def test_waits_double_and_too_many_deaths_end_it(steps: StepRuntime) -> None:
         home.keeper.tell(KILL)
         steps.run_until_idle()
     assert home.deaths == [0, 1_000_000, 3_000_000, 7_000_000]
-    assert home.gone == ["kept died 4 times within 60 s, the last time of Killed: "]
+    assert home.gone == ["kept died 4 times within 60 s, the last time of Killed"]
     assert not home.keeper.tell("anybody?")
     home.keeper.stop()
     assert home.keeper.join(1)
+
+
+def test_an_error_that_says_nothing_is_told_by_its_name_alone(
+    steps: StepRuntime, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As a cancelled task says nothing; where it says something, its notes are told too."""
+    caplog.set_level(logging.INFO)
+    noted = ValueError("no stock")
+    noted.add_note("in row 3")
+    home = Home(steps, RestartPolicy(restarts_max=9), RaisingLife)
+    for error in (TimeoutError(), noted):
+        home.keeper.tell(error)
+        steps.run_until_idle()
+    assert [one.getMessage() for one in caplog.records if one.name == "surepipe"] == [
+        "kept died of TimeoutError, death 1",
+        "kept died of ValueError: no stock. in row 3, death 2",
+    ]
+    home.keeper.stop()
+    once = Home(steps, RestartPolicy(restarts_max=0), RaisingLife)
+    once.keeper.tell(KeyError())
+    steps.run_until_idle()
+    assert once.gone == ["kept died once within 60 s, the last time of KeyError"]
+    once.keeper.stop()
 
 
 def test_deaths_long_ago_are_forgotten(steps: StepRuntime) -> None:

@@ -26,3 +26,21 @@ def test_lanes_of_two_lives_that_are_both_stalled_are_told_of_once_each() -> Non
     stalled = [notice for _, notice in wire.notices if notice.kind is NoticeKind.STALLED]
     assert [notice.ranges for notice in stalled] == [((1, 1),)] * 2
     assert len({notice.epoch for notice in stalled}) == 2
+
+
+def test_how_often_a_message_failed_that_holds_up_the_rest_is_told_in_words() -> None:
+    """Once where the window fills behind its first attempt; later the number is there (pipes O-3)."""
+    for attempts, told in ((1, "it failed once, and"), (3, "it failed 3 times, and")):
+        wire = LaneWire({"multi-unconfirmed": {"receive_window": 8, "run_max": 1}})
+        wire.poison = {b"a:1": -1}
+        wire.say("a:1")
+        for number in range(attempts):
+            wire.exchange()
+            wire.work_all()
+            if number + 1 < attempts:
+                wire.advance(1 * SECOND)
+        wire.say(*(f"b:{number}" for number in range(9)))
+        wire.exchange()
+        wire.work_all()
+        (stalled,) = [notice for _, notice in wire.notices if notice.kind is NoticeKind.STALLED]
+        assert stalled.detail.startswith(told), stalled.detail

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import HealthCheck, Phase, Verbosity, find, given, settings
 from hypothesis import strategies as st
 
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.guarantees import derive
 from surepipe.guarantees.hops import Hop
 from surepipe.simulation import HopSubject, Options, promise_of, run_hop
@@ -77,3 +77,20 @@ def test_hypothesis_finds_the_commit_before_the_processing_too() -> None:
     least = find(schedules(promise, most=6), is_broken, settings=quick)
     assert is_broken(least)
     assert not run_hop(mutant.sound, least).violations
+
+
+def _loses(options: Options) -> bool:
+    return options.loss_ppm > 0
+
+
+def _copies(options: Options) -> bool:
+    return options.copy_ppm > 0
+
+
+def test_words_of_faults_are_given_to_schedules_as_to_simulate() -> None:
+    """After commas, or as a list, a tuple or a set: each of them can be drawn."""
+    for words in ("F1,F3", ["F1", "F3"], ("F1", "F3"), {"F3", "F1"}):
+        assert find(schedules(faults=words), _loses, settings=SAME).loss_ppm > 0
+        assert find(schedules(faults=words), _copies, settings=SAME).copy_ppm > 0
+    with pytest.raises(MisuseError, match="faults are words"):
+        find(schedules(faults=7), lambda _: True, settings=SAME)  # type: ignore[arg-type]

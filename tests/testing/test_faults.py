@@ -5,14 +5,15 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pytest
 
 from surepipe.core.store_requests import KEEP_ALL, Created, Exists, Failed, Unavailable
 from surepipe.errors import MisuseError
+from surepipe.pytest_plugin import Faults
 from surepipe.storage import MemoryStore
-from surepipe.testing.faults import GustKind, RealFaults
+from surepipe.testing.faults import STORMY, GustKind, RealFaults
 from tests.testing.echo import PATIENCE_S, Client, CountingServer
 
 WAITS = "import signal\nprint('up', flush=True)\nsignal.pause()"
@@ -103,3 +104,18 @@ def test_a_test_that_fails_tells_its_seed() -> None:
     with pytest.raises(AssertionError) as failure, RealFaults(4711):
         raise AssertionError("lost")
     assert failure.value.__notes__ == ["faults of seed 4711"]
+
+
+def test_the_fixture_takes_kinds_after_commas_or_as_a_list_a_tuple_or_a_set(faults: Faults) -> None:
+    """And refuses the rest with what may be given."""
+    given: tuple[str | Collection[str], ...] = (
+        "delay, cut",
+        ["delay", "cut"],
+        ("delay", "cut"),
+        {"cut", "delay"},
+    )
+    for kinds in given:
+        assert {*faults(7, kinds).kinds} == {GustKind.DELAY, GustKind.CUT}
+    assert faults(7, ["claim"]).kinds == STORMY
+    with pytest.raises(MisuseError, match="faults are words"):
+        faults(7, 12)  # type: ignore[arg-type]

@@ -202,3 +202,29 @@ def test_a_server_that_can_not_be_started_is_told_and_fails_in_ci(tmp_path: Path
         done = _pytest(tmp_path, CI=ci)
         assert done.returncode == code, done.stdout + done.stderr
         assert "\nCANNOT RUN redis" in done.stdout
+
+
+COUNTED = """
+from surepipe.simulation import Outside
+
+ORDERS = [{"id": n} for n in range(3)]
+
+def test_one_that_fails_in_the_first_schedule(simulate):
+    simulate(lambda: (len, lambda run: False), messages=ORDERS, seeds=7)
+
+def test_one_of_which_not_all_is_known_to_hold(simulate):
+    def build():
+        bank = Outside("bank")
+        return lambda order: bank.do("charge", order["id"])
+    simulate(build, messages=ORDERS, seeds=11)
+
+def test_one_that_passes(simulate):
+    simulate(lambda: (len, lambda run: True), messages=ORDERS, seeds=5)
+"""
+
+
+def test_the_summary_counts_the_schedules_of_tests_that_fail(tmp_path: Path) -> None:
+    """One up to the violation, eleven of a verdict that is open, and five of one that passes."""
+    (tmp_path / "test_counted.py").write_text(COUNTED)
+    assert "\n17 schedules tried" in _pytest(tmp_path).stdout
+    assert "\n1 schedule tried" in _pytest(tmp_path, "-k", "fails").stdout

@@ -34,7 +34,14 @@ from surepipe.core.callables import require_seconds
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import CommitPosition, Store, called
 from surepipe.core.timing import BackOff
-from surepipe.errors import Fenced, MisuseError, StoreReset, StoreUnavailable, SurepipeError
+from surepipe.errors import (
+    Fenced,
+    MisuseError,
+    StoreReset,
+    StoreUnavailable,
+    SurepipeError,
+    described,
+)
 from surepipe.queues.book.answers import AnyOutcome, Later, Raised
 from surepipe.queues.book.changes import Commit, Spend
 from surepipe.queues.book.config import (
@@ -335,7 +342,7 @@ class ServedBook(BookQueue):
             return
         kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.RESET
         is_ours = isinstance(error, SurepipeError)
-        why = str(error) if is_ours else f"{type(error).__name__}: {error}"
+        why = str(error) if is_ours else described(error)
         if isinstance(error, StoreReset):
             waited = self.ledger.totals["queued"]
             why += f"; {waited} messages waited in it when it was last heard of"

@@ -17,6 +17,7 @@ import pykka
 from surepipe.actors.consuming.coroutines import LoopEnded, RunningTask
 from surepipe.actors.runtime import Actor, Running, Runtime
 from surepipe.core.timing import BackOff
+from surepipe.errors import described, so_often
 
 logger = logging.getLogger("surepipe")
 
@@ -126,14 +127,14 @@ class ActorKeeper:
         is_news = deaths == 1 and not isinstance(error, (Killed, asyncio.CancelledError))
         logger.log(
             logging.DEBUG if isinstance(error, Killed) else logging.WARNING,
-            "%s died of %s: %s, death %d",
-            *(self.name, type(error).__name__, error, deaths),
+            "%s died of %s, death %d",
+            *(self.name, described(error), deaths),
             exc_info=error if is_news else None,
         )
         if gives_up:
             self._gone(
-                f"{self.name} died {deaths} times within {self._policy.within_s:g} s, "
-                f"the last time of {type(error).__name__}: {error}"
+                f"{self.name} died {so_often(deaths)} within {self._policy.within_s:g} s, "
+                f"the last time of {described(error)}"
             )
 
     def _wait(self, deaths: int) -> int:

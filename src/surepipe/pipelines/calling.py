@@ -14,7 +14,7 @@ from typing import Any, Union, cast, get_args, get_origin, get_type_hints
 
 from surepipe.actors.consuming.coroutines import HandlerKind, kind_of, must_end, unrun_in
 from surepipe.core.callables import refusal_of
-from surepipe.errors import ConfigurationError, MisuseError, a_or_an, words_of
+from surepipe.errors import ConfigurationError, MisuseError, a_or_an, described, words_of
 from surepipe.pipelines.stages import made, wants_context
 from surepipe.pipelines.users_code import place_of
 
@@ -59,8 +59,7 @@ class failing_only:  # noqa: N801 - read as a function
 
 def told_of(error: Exception) -> str:
     """What a user's function raised, in one line."""
-    text = words_of(error)
-    return text if isinstance(error, LeftEarly) else f"{type(error).__name__}: {text}"
+    return words_of(error) if isinstance(error, LeftEarly) else described(error)
 
 
 @dataclass(frozen=True, slots=True)

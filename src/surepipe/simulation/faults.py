@@ -7,12 +7,13 @@ what the claim tolerates, all of it together; break mode adds at least one beyon
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from typing import cast
 
 from surepipe.core.claims import FAULTS_OF, NO_FAULTS, WORDS, Atom, Fault
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.chance.script import Decision
 from surepipe.simulation.options import DRAINS, Options, Tie
@@ -388,6 +389,21 @@ _WITHOUT_A_WORD = [
     if kind.ranges and not any(members.intersection(kind.names) for members in WORDS.values())
 ]
 """Kinds that are drawn and that no word of ``expect`` means: each is asked for as itself."""
+
+
+def words_of_faults(given: object) -> tuple[str, ...]:
+    """The words in what a caller says of faults: one text with commas, or a list, a tuple or a set of words.
+    Raises MisuseError for anything else, and where there is no word."""
+    is_many = isinstance(given, list | tuple | set | frozenset)
+    parts = cast("Collection[object]", given) if is_many else str(given).split(",")
+    words = [part.strip() for part in parts if isinstance(part, str)]
+    is_clear = (is_many or isinstance(given, str)) and len(words) == len(parts) > 0
+    if not is_clear or not all(words) or any("," in word for word in words):
+        raise MisuseError(
+            "faults are words with commas between them, or a list, a tuple or a set of words, and this is "
+            f"{given!r}"
+        )
+    return tuple(words if isinstance(parts, list | tuple) else sorted(words))
 
 
 def chosen(words: Sequence[str]) -> tuple[FaultKind, ...]:

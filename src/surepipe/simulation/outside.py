@@ -13,8 +13,9 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Hashable, Iterator, Sequence
-from typing import cast
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import TypeAlias, cast
 
 from surepipe.simulation.actors.lives import ActorWorld, Life
 from surepipe.simulation.report.words import brief
@@ -43,6 +44,28 @@ def outsides_of_run() -> Sequence[Outside]:
     return _current[-1][1] if _current else ()
 
 
+Look: TypeAlias = tuple[str, str]
+"""What a check asks for: the name of something outside, and an action."""
+_looks: list[set[Look]] = []
+"""Of each check that is under way, what it has looked at so far."""
+
+
+@contextmanager
+def looking() -> Generator[set[Look]]:
+    """While a check is called: what it looks at is what it judges."""
+    _looks.append(set())
+    try:
+        yield _looks[-1]
+    finally:
+        _looks.pop()
+
+
+def looked_at(name: str, *actions: str) -> None:
+    """Whoever is called now, if it is a check, has looked at this."""
+    for seen in _looks[-1:]:
+        seen.update((name, action) for action in actions)
+
+
 class Outside:
     """Something outside that stages act on: a bank, a mail server, a warehouse.
 
@@ -63,9 +86,9 @@ class Outside:
         self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
         self.slips: dict[str, tuple[str, str]] = {}
         """What is wrong with the keys that it was given, in words; and of which effect: where, what is done."""
-        self.keyless: dict[str, tuple[str, str]] = {}
-        """What is done once more, as no key names it, when a message is tried again, and the stage that does it:
-        by the place of the call."""
+        self.keyless: dict[str, tuple[str, str, str]] = {}
+        """What is done once more, as no key names it, when a message is tried again, the stage that does it, and
+        the action: by the place of the call."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
         self.named: dict[tuple[str, str], dict[tuple[Hashable, str], dict[str, None]]] = {}
@@ -126,7 +149,7 @@ class Outside:
                 "when its message is tried again, as any message may be: name it by a key that stays the same, "
                 "such as context.id.key, or say what has to hold outside (simulate: check:)"
             )
-            self.keyless.setdefault(place, (told, stage))
+            self.keyless.setdefault(place, (told, stage, action))
         if key is not None:
             named = self.named.setdefault((stage, action), {})
             named.setdefault((value, str(key)), {})[message] = None
@@ -165,14 +188,17 @@ class Outside:
     def count(self, action: str) -> dict[Hashable, int]:
         """How often each value had this effect."""
         self._enter_run()
+        looked_at(self.name, action)
         return dict(self._done.get(action, {}))
 
     def done(self) -> Iterator[tuple[str, Hashable]]:
         """Each effect that happened."""
+        looked_at(self.name, *self._done)
         return ((action, value) for action, values in self._done.items() for value in values)
 
     def repeated(self) -> list[str]:
         """Effects that happened more than once, in words."""
+        looked_at(self.name, *self._done)
         return [
             f"{action} {value!r} happened {_times(count)}"
             for action, done in self._done.items()

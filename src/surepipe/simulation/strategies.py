@@ -14,7 +14,7 @@ messages and options matter as much as faults, and shortens all of them together
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import replace
 
 from hypothesis import strategies as st
@@ -22,7 +22,14 @@ from hypothesis import strategies as st
 from surepipe.errors import CompositionError, ConfigurationError
 from surepipe.guarantees import derive
 from surepipe.pipes.catalogue import KINDS
-from surepipe.simulation.faults import ALWAYS, CATALOGUE, FaultKind, OptionRange, chosen
+from surepipe.simulation.faults import (
+    ALWAYS,
+    CATALOGUE,
+    FaultKind,
+    OptionRange,
+    chosen,
+    words_of_faults,
+)
 from surepipe.simulation.options import DRAINS, Options, Tie
 from surepipe.simulation.promises import Promise, hop_of
 from surepipe.simulation.subjects import HopSubject
@@ -66,16 +73,17 @@ def schedules(
     draw: st.DrawFn,
     promise: Promise | None = None,
     *,
-    faults: str | Sequence[str] = "claim",
+    faults: str | Collection[str] = "claim",
     most: int = 12,
 ) -> Options:
     """The options of a run: which faults, how much of each, which seed decides when. The least one is calm.
 
-    ``faults``: by the words of `expect`, kind or id, or ``claim`` for all that one atom of ``promise`` tolerates.
-    ``most`` bounds the messages. Raises ConfigurationError for a word that is no fault.
+    ``faults``: by the words of `expect`, kind or id (a list, or a text with commas), or ``claim`` for all that one
+    atom of ``promise`` tolerates. ``most`` bounds the messages. Raises ConfigurationError for a word that is no
+    fault, and MisuseError for what is no words.
     """
     promise = promise or Promise()
-    kinds = [kind for kind in _kinds(draw, promise, faults) if kind.ranges]
+    kinds = [kind for kind in _kinds(draw, promise, words_of_faults(faults)) if kind.ranges]
     on = draw(st.lists(st.sampled_from(kinds), unique=True)) if kinds else []
     values = {
         one.option: draw(_within(one, promise.timer_us)) for kind in on for one in kind.ranges
@@ -83,9 +91,9 @@ def schedules(
     return replace(_workload(draw, promise, most), **values)  # type: ignore[arg-type]
 
 
-def _kinds(draw: st.DrawFn, promise: Promise, faults: str | Sequence[str]) -> Sequence[FaultKind]:
-    if faults != "claim":
-        return chosen([faults] if isinstance(faults, str) else faults)
+def _kinds(draw: st.DrawFn, promise: Promise, words: Sequence[str]) -> Sequence[FaultKind]:
+    if words != ("claim",):
+        return chosen(words)
     tolerated = [set(names) | {ALWAYS} for names in promise.claim.values()] or [{ALWAYS}]
     covered = draw(st.sampled_from(tolerated))
     stores = {*promise.stores, *(["any"] if promise.stores else [])}

@@ -11,6 +11,7 @@ import pytest
 
 from surepipe.cli.output import Exit
 from surepipe.core.claims import FAULTS_OF, NO_FAULTS, Atom, Claim, parse_faults
+from surepipe.errors import MisuseError
 from surepipe.pipelines import Plan, loads
 from surepipe.pipelines.simulate.campaign import PlanResult, judged_through
 from surepipe.pipelines.simulate.simulating import NotExercised, simulation_of, simulation_of_plan
@@ -209,3 +210,29 @@ def test_each_fault_that_may_be_drawn_strikes_within_the_usual_number_of_seeds(w
     simulation = simulation_of_plan(loads(PLANS[which]), messages=3)
     found = simulation.campaign(range(100))
     assert [*simulation.unexercised(found)] == []
+
+
+GIVEN: tuple[object, ...] = (
+    "process-crash, store-outage",
+    ["process-crash", "store-outage"],
+    ("process-crash", " store-outage "),
+    {"store-outage", "process-crash"},
+)
+
+
+@pytest.mark.parametrize("given", GIVEN, ids=lambda given: type(given).__name__)
+def test_words_are_given_after_commas_or_as_a_list_a_tuple_or_a_set(given: object) -> None:
+    """Of a file and of a handler: the same faults are asked for, in the same order where there is one."""
+    for what in (loads(LOCAL), lambda: len):
+        asked = simulation_of(what, messages=1, faults=given).asked  # type: ignore[arg-type]
+        assert sorted(asked) == ["process-crash", "store-outage"]
+    assert simulation_of(loads(LOCAL), messages=1, faults=["none"]).run(range(1)).faults == {}
+
+
+@pytest.mark.parametrize(
+    "given", [7, None, [], "", " , ", {"network": 1}, [1], b"network", ["a,b"]]
+)
+def test_what_is_no_words_is_refused_as_that(given: object) -> None:
+    """Before anything runs, with what may be given."""
+    with pytest.raises(MisuseError, match=r"faults are words with commas between them, or a list"):
+        simulation_of(loads(LOCAL), messages=1, faults=given)  # type: ignore[arg-type]

@@ -4,18 +4,29 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import re
 import signal
 from collections.abc import Callable, Generator, Mapping
 
 import pytest
 
+from surepipe.errors import ConfigurationError
 from surepipe.pipelines import loads
 from surepipe.pipelines.simulate.campaign import draw_for, repeat, run_one, run_seeds, shrunk
-from surepipe.pipelines.simulate.simulating import handler_subject, simulation_of
+from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulated,
+    SimulationFailed,
+    handler_subject,
+    simulation_of,
+)
 from surepipe.pipelines.simulate.subject import PlanSubject
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.options import Options
-from tests.pipelines.simulate.kit import MESSAGES, bank
+from tests.pipelines.simulate.kit import MESSAGES, Order, bank, same
 
 CALL = "receiver: handler 3 of bank/pipe"
 
@@ -85,27 +96,42 @@ def test_a_decision_that_finds_nothing_makes_a_replay_stale() -> None:
     assert repeat(bank(with_key=True), script).stale is not None
 
 
-def _around(handler: Callable[[object], object], check: Callable[[object], object]) -> PlanSubject:
-    return handler_subject(lambda: (handler, check), [{"n": n} for n in range(4)])
+def _both(handler: Callable[..., object], check: Callable[[RunOutcome], object]) -> object:
+    """What a builder gives."""
+    return handler, check
+
+
+def _alone(handler: Callable[[Order], object]) -> object:
+    return handler
+
+
+def _of_four(builder: Callable[[], object]) -> PlanSubject:
+    return handler_subject(builder, [{"n": n} for n in range(4)])
 
 
 def test_what_a_handler_gives_to_be_awaited_is_awaited_as_in_a_run() -> None:
     """A plain function around a coroutine; the check is a coroutine, too, and its answer counts."""
-    seen: list[object] = []
+    counts: list[int] = []
 
-    async def later(message: object) -> None:
-        await asyncio.sleep(0.01)
-        seen.append(message)
+    def build() -> object:
+        seen: list[object] = []
 
-    async def check(run: object) -> bool:
-        del run
-        return len(seen) < 4
+        async def later(message: object) -> None:
+            await asyncio.sleep(0.01)
+            seen.append(message)
 
-    def handle(message: object) -> object:
-        return later(message)
+        async def check(run: object) -> bool:
+            del run
+            counts.append(len(seen))
+            return len(seen) < 4
 
-    result, outcome = run_one(_around(handle, check), Options(messages=4))
-    assert (len(seen), outcome.calls) == (4, {"handler": 4})
+        def handle(message: object) -> object:
+            return later(message)
+
+        return handle, check
+
+    result, outcome = run_one(_of_four(build), Options(messages=4))
+    assert (counts[-1], outcome.calls) == (4, {"handler": 4})
     assert [one.property for one in result.violations] == ["user"]
     assert "it gave False" in result.violations[0].sentence
 
@@ -116,7 +142,7 @@ def test_a_check_that_nobody_has_run_does_not_hold() -> None:
     def check(run: object) -> Generator[object]:
         yield run
 
-    result, _ = run_one(_around(lambda message: message, check), Options(messages=4))
+    result, _ = run_one(_of_four(lambda: (same, check)), Options(messages=4))
     assert "whose body nobody would run" in result.violations[0].sentence
 
 
@@ -158,6 +184,273 @@ def test_an_interrupt_is_raised_when_the_run_in_hand_is_over() -> None:
 
     before = signal.getsignal(signal.SIGINT)
     with pytest.raises(KeyboardInterrupt):
-        run_one(_around(handle, bool), Options(messages=4))
-    assert len(handled) == 4
+        run_one(_of_four(lambda: (handle, bool)), Options(messages=4))
+    assert len(handled) % 4 == 0  # no run was left in its middle
     assert signal.getsignal(signal.SIGINT) is before
+
+
+# A handler alone is judged as the stage of a file is.
+
+ROWS = [{"id": number} for number in range(6)]
+
+
+def _of(builder: Callable[[], object], faults: str = "none") -> Simulated:
+    return simulation_of(builder, messages=ROWS, faults=faults).run(range(4))
+
+
+def _raises() -> object:
+    def handle(order: object) -> None:
+        raise TypeError(f"a typo of mine: {order}")
+
+    return handle
+
+
+def _swallows() -> object:
+    bank = Outside()
+
+    def handle(order: Order, context: Context) -> None:
+        with contextlib.suppress(Exception):
+            bank.do("charge", order["idd"], key=context.id)
+
+    return handle
+
+
+def _gives_no_key() -> object:
+    bank = Outside("bank")
+    return _alone(lambda order: bank.do("charge", order["id"]))
+
+
+def _shares_its_key() -> object:
+    bank = Outside("bank")
+    return _alone(lambda order: bank.do("charge", order["id"] % 2, key=order["id"] % 2))
+
+
+def _numbers_effects() -> object:
+    seen: list[int] = []
+    shop = Outside("shop")
+
+    def number(order: Order, context: Context) -> None:
+        seen.append(order["id"])
+        shop.do("number", (order["id"], len(seen)), key=context.id)
+
+    return number
+
+
+def _numbers_answers() -> object:
+    count = 0
+
+    def number(order: Order) -> object:
+        nonlocal count
+        count += 1
+        return {**order, "number": count}
+
+    return number
+
+
+def _answers_by_attempt() -> object:
+    def handle(order: Order, context: Context) -> object:
+        return {**order, "again": context.attempt > 1}
+
+    return handle
+
+
+def _keeps_for_later() -> object:
+    shop = Outside("shop")
+    waiting: list[int] = []
+
+    def handle(order: Order) -> None:
+        waiting.append(order["id"])
+        while len(waiting) > 2:
+            shop.do("send", waiting[0], key=waiting.pop(0))
+
+    return handle
+
+
+UNJUDGED: Mapping[str, tuple[Callable[[], object], str]] = {
+    "raises": (_raises, r"not exercised: nothing of messages comes out.*fails for 6 of 6 messages \(TypeError: a"),
+    "swallows": (_swallows, r"not judged: stage handler suppresses every exception at .*test_handlers\.py:\d+"),
+    "no key": (_gives_no_key, r"not judged: stage handler does bank charge 0 without a key"),
+    "shared key": (_shares_its_key, r"not judged: stage handler.* with the key '?0'? for 3 messages that differ"),
+    "numbered effects": (
+        _numbers_effects,
+        r"what handler does outside differs with the order.*stage handler keeps seen \(test_handlers\.py:\d+\)",
+    ),
+    "numbered answers": (
+        _numbers_answers,
+        r"what handler answers differs with the order.*stage handler keeps count \(test_handlers\.py:\d+\)",
+    ),
+    "by attempt": (_answers_by_attempt, r"not judged: stage handler .*answers .*when that is tried again"),
+    "later": (_keeps_for_later, r"not judged: stage handler.* does shop send 2 while it handles"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("what", UNJUDGED)
+def test_a_handler_without_a_check_is_not_held_where_a_file_would_not_be(what: str) -> None:
+    """What no run shows of it was green under pytest, and "not judged" (3) as a stage of a file (X-70)."""
+    builder, said = UNJUDGED[what]
+    with pytest.raises(NotExercised, match=said) as raised:
+        _of(builder)
+    assert "simulate:" not in str(raised.value)  # nobody has a file there
+
+
+CHECKED: Mapping[str, Callable[[Outside, RunOutcome], object]] = {
+    "counts": lambda bank, _: bank.count("charge") != {},
+    "looks through all": lambda bank, _: 99 not in [value for _, value in bank.done()],
+    "asks what was repeated": lambda bank, _: not bank.repeated(),
+    "by the run": lambda _, run: run.outsides[0].count("charge") != {},
+}
+
+
+@pytest.mark.parametrize("how", CHECKED)
+def test_an_effect_without_a_key_is_judged_by_a_check_that_looks_at_it(how: str) -> None:
+    """It says what has to hold outside."""
+
+    def build() -> object:
+        bank = Outside("bank")
+
+        def charge(order: Order) -> None:
+            bank.do("charge", order["id"])
+
+        return _both(charge, lambda run: CHECKED[how](bank, run))
+
+    assert _of(build).runs == 4
+
+
+def test_an_effect_without_a_key_is_not_judged_by_a_check_of_something_else() -> None:
+    """The check asks for the dead letters and for another effect; a stage that asks is no check."""
+
+    def build() -> object:
+        bank, mail = Outside("bank"), Outside("mail")
+
+        def handle(order: Order, context: Context) -> None:
+            if order["id"] not in bank.count("refund"):
+                bank.do("charge", order["id"])
+            mail.do("send", order["id"], key=context.id)
+
+        return _both(handle, lambda run: run.dead == 0 and len(mail.count("send")) == len(ROWS))
+
+    with pytest.raises(
+        NotExercised, match="not judged: stage handler does bank charge 0 without a key"
+    ):
+        _of(build)
+
+
+def test_the_order_that_effects_depend_on_is_for_a_check_that_looks_at_them() -> None:
+    """One that looks elsewhere says nothing of them."""
+
+    def looking(is_looking: bool) -> Callable[[], object]:
+        def build() -> object:
+            seen: list[int] = []
+            shop = Outside("shop")
+
+            def number(order: Order, context: Context) -> None:
+                seen.append(order["id"])
+                shop.do("number", (order["id"], len(seen)), key=context.id)
+
+            return _both(
+                number, lambda run: run.dead == 0 and (not is_looking or shop.count("number"))
+            )
+
+        return build
+
+    assert _of(looking(is_looking=True)).runs == 4
+    with pytest.raises(NotExercised, match="what handler does outside differs with the order"):
+        _of(looking(is_looking=False))
+
+
+def test_a_handler_that_is_to_refuse_all_messages_says_so_in_its_check() -> None:
+    """Who looks at the dead letters knows of them; a check of something else does not."""
+
+    def refuse(order: Order) -> None:
+        raise TypeError(f"a typo of mine: {order}")
+
+    assert _of(lambda: _both(refuse, lambda run: run.dead == len(ROWS))).dead == 4 * len(ROWS)
+    with pytest.raises(NotExercised, match="nothing of messages comes out, even without faults"):
+        _of(lambda: _both(refuse, lambda run: run.calls["handler"] > 0))
+
+
+def _refuses(run: RunOutcome) -> bool:
+    return run.dead == 99
+
+
+def test_a_check_that_is_handed_to_simulate_judges_a_handler_too() -> None:
+    """It was left aside without a word; and one that says nothing is refused, whoever gives it."""
+    with pytest.raises(SimulationFailed, match="your check fails without any fault"):
+        simulation_of(lambda: len, messages=["a"], check=_refuses).run(range(2))
+
+    def says_nothing(run: RunOutcome) -> None:
+        all([run.dead == 99])
+
+    with pytest.raises(ConfigurationError, match="the check says nothing with what stands at"):
+        simulation_of(lambda: (len, says_nothing), messages=["a"])
+
+
+def test_a_coroutine_is_a_handler_as_any_other() -> None:
+    """It is awaited, and its process may end while it waits."""
+
+    def build(key: bool) -> Callable[[], object]:
+        def made() -> object:
+            bank = Outside("bank")
+
+            async def charge(order: Order, context: Context) -> None:
+                await asyncio.sleep(0.01)
+                bank.do("charge", order["id"], key=context.id if key else None)
+
+            return _both(charge, lambda _: bank.count("charge") == {one["id"]: 1 for one in ROWS})
+
+        return made
+
+    assert simulation_of(build(True), messages=ROWS).run(range(20)).runs == 20
+    with pytest.raises(SimulationFailed, match="happened twice"):
+        simulation_of(build(False), messages=ROWS).run(range(40))
+
+
+class Numbers:
+    """A handler that counts in itself."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, order: object) -> object:
+        self.count += 1
+        return order
+
+
+def test_what_a_handler_keeps_and_no_simulated_crash_takes_is_noted() -> None:
+    """Its check may look there, so it stays; in variables around it, and in an object. Nothing else is noted."""
+
+    def beside() -> object:
+        seen: list[object] = []
+
+        def note(order: object) -> None:
+            seen.append(order)
+
+        def handle(order: object) -> None:
+            note(order)
+
+        return _both(handle, lambda _: len(seen) >= len(ROWS))
+
+    (around,) = _of(beside).notes
+    assert re.match(
+        r"the handler keeps seen \(test_handlers\.py:\d+\) between calls, which", around
+    )
+    (inside,) = _of(lambda: _both(Numbers(), lambda _: True)).notes
+    assert re.match(rf"the handler keeps {__name__}\.Numbers\.count \(test_handlers", inside)
+    assert _of(lambda: _both(len, lambda _: True)).notes == ()
+
+
+def test_a_failure_of_a_handler_names_no_file_that_nobody_has() -> None:
+    """What is said of a stage's defect speaks of the check beside the handler."""
+
+    def build() -> object:
+        bank = Outside("bank")
+        once = {order["id"]: 1 for order in ROWS}
+
+        def charge(order: Order) -> None:
+            bank.do("charge", order["id"])
+
+        return _both(charge, lambda _: bank.count("charge") == once)
+
+    with pytest.raises(SimulationFailed) as failed:
+        simulation_of(build, messages=ROWS).run(range(40))
+    assert "say what has to hold outside (a check beside the handler)" in str(failed.value)

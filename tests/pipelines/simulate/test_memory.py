@@ -877,14 +877,24 @@ def price(order):
 """
 
 
+def _looks_at_the_sinks(run: RunOutcome) -> bool:
+    return len(run.delivered) > 0
+
+
+def _looks_outside(run: RunOutcome) -> bool:
+    return any(outside.done() for outside in run.outsides)
+
+
 def test_an_effect_without_a_key_is_not_judged_unless_a_check_speaks_of_it(folder: Path) -> None:
     """X-24: whatever makes a message come again repeats it, and no sink shows that; a check may want just that."""
     plan = _stages(folder, NO_KEY)
     with pytest.raises(NotExercised) as found:
         simulation_of(plan, faults="none").run(range(1))
     assert f"does books book 1 without a key ({MODULE}.py:5)" in str(found.value)
-    checked = simulation_of(plan, faults="none", check=bool)
+    checked = simulation_of(plan, faults="none", check=_looks_outside)
     assert checked.campaign(range(1)).retold == {}
+    elsewhere = simulation_of(plan, faults="none", check=_looks_at_the_sinks)
+    assert [*elsewhere.campaign(range(1)).retold.values()] == ["price"]
 
 
 KEY_OF_A_CUSTOMER = """
@@ -904,7 +914,7 @@ def test_a_key_that_messages_share_is_not_judged_unless_a_check_speaks_of_it(fol
     told = str(found.value)
     assert f"stage price ({MODULE}.py:5) does books bill 1 with the key 1 for " in told
     assert 'such as {"order":1} and {"order":3}, so it is done for the first of them alone' in told
-    checked = simulation_of(plan, faults="none", check=bool)
+    checked = simulation_of(plan, faults="none", check=_looks_outside)
     assert checked.campaign(range(1)).retold == {}
 
 

@@ -16,6 +16,7 @@ from typing import cast
 from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.store_calls import Asking
 from surepipe.core.store_requests import Created, Exists, Retention, Store
+from surepipe.errors import described
 from surepipe.queues.rmq.feed import AppendDecided, DecidedMessage, MissedEpoch, OpenFeed
 
 STREAM = "decided"
@@ -89,4 +90,4 @@ class FeedWriter:
         host.answered(ticket, self._stream.call(request))
 
     def died(self, error: BaseException) -> None:
-        self._died(f"{type(error).__name__}: {error}")
+        self._died(described(error))

@@ -44,7 +44,7 @@ from surepipe.errors import (
     StoreReset,
     StoreUnavailable,
     SurepipeError,
-    named,
+    described,
     words_of,
 )
 
@@ -215,7 +215,7 @@ class Work:
             return False
         logger.info(
             "a batch of %d messages failed with %s; they are handled one by one",
-            *(self.in_hand, named(type(failure).__name__, words_of(failure))),
+            *(self.in_hand, described(failure)),
         )
         self.one_by_one, self.in_hand = True, 0
         return True

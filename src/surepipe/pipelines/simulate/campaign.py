@@ -21,7 +21,7 @@ from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.forgotten import noted
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandboxed
-from surepipe.pipelines.simulate.subject import PlanSubject, Told
+from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Told
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
 from surepipe.pipelines.users_code import functions_in
@@ -119,8 +119,8 @@ class PlanResult:
     """globals of the stages' modules that runs have changed"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
-    by_order: frozenset[str] = frozenset()
-    """who does other things outside when the messages come in another order"""
+    by_order: frozenset[ByOrder] = frozenset()
+    """who does other things outside when the messages come in another order, where no check looks at them"""
     unreached: Told = field(default_factory=dict[str, str])
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: Told = field(default_factory=dict[str, str])
@@ -350,7 +350,7 @@ def run_seeds(
     if known is not None:
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
-        found.retold = known.retold if has_check else {**known.retold, **known.keyless}
+        found.retold = {**known.retold, **known.unchecked}
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

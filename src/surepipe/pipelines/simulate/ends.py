@@ -20,7 +20,7 @@ from surepipe.core.claims import Atom
 from surepipe.core.effects import Letter
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.users_code import place_of, place_of_function
-from surepipe.simulation.outside import Outside
+from surepipe.simulation.outside import Look, Outside, looked_at, looking
 from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
@@ -39,14 +39,14 @@ class Original:
     number: int
 
     @property
-    def look(self) -> Look:
+    def look(self) -> Likeness:
         """All that a dead letter tells of it."""
         return self.place, self.digest
 
 
-Look: TypeAlias = tuple[str, str]
+Likeness: TypeAlias = tuple[str, str]
 """A source or a pipe, and the digest of a message there; that is empty if it is not known."""
-SetAside: TypeAlias = Counter[Look]
+SetAside: TypeAlias = Counter[Likeness]
 """How many messages became dead letters."""
 
 
@@ -72,7 +72,7 @@ class Offspring:
         default_factory=dict[str, Sequence[tuple[str | None, Sequence[Original]]]]
     )
     whole: frozenset[Original] = frozenset()
-    failed: frozenset[Look] = frozenset()
+    failed: frozenset[Likeness] = frozenset()
     partly: Mapping[str, int] = field(default_factory=dict[str, int])
     most: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
 
@@ -253,23 +253,34 @@ def _short(text: str) -> str:
 # What came of a run, as a user's check sees it.
 
 SHOWN = 3
+RUN = "run"
+"""What a check looks at, where that is the run itself."""
 
 
 @dataclass(frozen=True)
 class RunOutcome:
     """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
-    are. ``calls``: how often each stage was entered. ``letters``: the dead letters, but for those of books."""
+    are. ``calls``: how often each stage was entered. ``letters``: the dead letters, but for those of books.
+    ``looked_at``: what a check has asked for, of all this and of what is outside."""
 
     delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
     dead: int = 0
     calls: Counter[str] = field(default_factory=Counter[str])
     outsides: tuple[Outside, ...] = ()
     letters: Sequence[Letter] = field(default=(), repr=False)
+    looked_at: set[Look] = field(default_factory=set[Look], compare=False, repr=False)
+
+    def __getattribute__(self, name: str) -> object:
+        """What it has by this name. A check that asks for it has looked at it."""
+        looked_at(RUN, name)
+        return super().__getattribute__(name)
 
     def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
         try:
-            said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
+            with looking() as looks:
+                said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
+            self.looked_at.update(looks)
         except AssertionError as error:
             why = f"{str(error) or 'its assertion failed'}{_at(place_of(error))}"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds

@@ -51,7 +51,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import Outside, outsides_of_run
+from surepipe.simulation.outside import Look, Outside, outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
@@ -118,6 +118,14 @@ class Handled:
         return self.text != other.text and self.of != other.of
 
 
+@dataclass(frozen=True, slots=True)
+class OfEffect:
+    """What a sentence about an effect is about: the stage that does it, and how a check would ask for it."""
+
+    stage: str
+    look: Look
+
+
 class _SaidOtherwise(Exception):
     """A stage behind a book has ended its message: it goes no further there."""
 
@@ -148,9 +156,9 @@ class Plain:
     """of each message that a pipe handed over: what each stage answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
-    keyless: Mapping[str, str] = field(default_factory=dict[str, str])
+    keyless: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """sentences about effects that happened once more when their message was tried again, with their stages"""
-    sharing: Mapping[str, str] = field(default_factory=dict[str, str])
+    sharing: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """the same about effects that happened once for several messages, as these share a key"""
     retold: dict[str, tuple[str, object, object, object]] = field(
         default_factory=dict[str, tuple[str, object, object, object]]
@@ -241,7 +249,9 @@ class PlainRun(Deployment):
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
         self.found.keyless = {
-            text: stage for outside in world.outsides for text, stage in outside.keyless.values()
+            text: OfEffect(stage, (outside.name, action))
+            for outside in world.outsides
+            for text, stage, action in outside.keyless.values()
         }
         self.found.sharing = dict(self._sharing(world.outsides))
         self.found.effects = effects_of(world.outsides)
@@ -252,7 +262,7 @@ class PlainRun(Deployment):
         world.outcome = self.found
         return ()
 
-    def _sharing(self, outsides: Iterable[Outside]) -> Iterator[tuple[str, str]]:
+    def _sharing(self, outsides: Iterable[Outside]) -> Iterator[tuple[str, OfEffect]]:
         """Of each stage and action the first key that messages share which differ: all but the first of them do
         nothing. Where each message asks for one and the same effect, once is meant."""
         for outside in outsides:
@@ -262,7 +272,7 @@ class PlainRun(Deployment):
                     if len(texts) > 1:
                         who = outside.asked_by[action, value]
                         what = f"{who} does {outside.name} {action} {value!r} with the key {brief(key)}"
-                        yield _shared(what, list(texts)), stage
+                        yield _shared(what, list(texts)), OfEffect(stage, (outside.name, action))
                         break
 
     def _run(self, life: Life) -> None:

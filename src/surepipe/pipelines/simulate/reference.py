@@ -19,6 +19,7 @@ from surepipe.pipelines.models.stages import StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
+    RUN,
     Effect,
     Offspring,
     Original,
@@ -34,6 +35,7 @@ from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
+from surepipe.simulation.outside import Look
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.world import Deployable, World, play
 
@@ -56,10 +58,6 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
 
     An end whose content differs between two such runs (the stage looks at the clock, say) is not compared.
     """
-    if subject.needs_all:  # a handler alone, which gets what its source has
-        (handler,), (rows,) = subject.plan.ends, subject.messages.values()
-        wanted = [canonical(row) for row in rows[:messages]]
-        return replace(subject, expected={handler.name: wanted})
     found = reference_of(subject, messages)
     return replace(
         subject,
@@ -76,8 +74,17 @@ def reference_of(subject: PlanSubject, messages: int) -> Reference:
     """The same, and what is to be told of it."""
     known = subject.references.get(messages)
     if known is None:
-        known = subject.references[messages] = _reference(subject, messages)
+        known = _reference(subject, messages)
+        known = _of_handler(subject, messages, known) if subject.needs_all else known
+        subject.references[messages] = known
     return known
+
+
+def _of_handler(subject: PlanSubject, messages: int, known: Reference) -> Reference:
+    """The same of a handler alone, which gets what its source has, whatever it makes of that."""
+    (handler,), (rows,) = subject.plan.ends, subject.messages.values()
+    wanted = [canonical(row) for row in rows[:messages]]
+    return replace(known, expected={handler.name: wanted}, veils={}, keyed={})
 
 
 def with_enough(subject: PlanSubject, options: Options) -> Options:
@@ -153,7 +160,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
     silent |= {end for end, texts in expected.items() if not texts}
+    looked_at = _looked_at(world)
     unreached = dict(_unreached(subject, silent, by_hand, _stuck(subject, world)))
+    if subject.needs_all and (RUN, "dead") in looked_at:  # its check knows of the dead letters
+        unreached = {}
     is_refused = any(violation.property == "user" for violation in world.found)
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
@@ -163,10 +173,17 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     told = {
         *retold.values()
     }  # what puts effects off asks for those of others, by the keys of these
-    sharing = {text: stage for text, stage in twice.sharing.items() if stage not in told}
+    sharing = {text: what for text, what in twice.sharing.items() if what.stage not in told}
+    keyless = {**twice.keyless, **sharing}
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
-    by_order = frozenset(by_hand.effects[what].partition(" ")[0] for what in again - steady)
+    by_order = {
+        (by_hand.effects[what].partition(" ")[0], "does outside")
+        for what in again - steady
+        if what[:2] not in looked_at
+    }
+    if subject.needs_all and subject.functions().check is None:
+        by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
     keyed = _keyed(by_hand, veils)
     return Reference(
@@ -177,13 +194,29 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         twice.slips,
         effects,
         retold,
-        {**twice.keyless, **sharing},
+        {text: what.stage for text, what in keyless.items()},
+        {text: what.stage for text, what in keyless.items() if what.look not in looked_at},
         keyed,
         veils,
-        by_order,
+        frozenset(by_order),
         tuple(leaks),
         _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
+
+
+def _looked_at(world: World) -> Collection[Look]:
+    """What the user's check has asked for, which is what it judges; whatever else there is, it says nothing of."""
+    assert isinstance(world.outcome, RunOutcome)
+    return world.outcome.looked_at
+
+
+def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:
+    """Stages of which some message gets another answer when all come in another order."""
+    for message, answers in there.answers.items():
+        other = back.answers.get(message, {})
+        yield from (
+            stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]
+        )
 
 
 def _veil(
@@ -509,7 +542,8 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
     for name, one in by_hand.passages.items():
         part = subject.plan.part(name)
         if isinstance(part, StagePart):
-            word = f"{part.kind} {name} ({part.does})"
+            where = _with_place(subject, name) if subject.needs_all else f"{name} ({part.does})"
+            word = f"{part.kind} {where}"
         else:
             word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"
         if name in names and one.left_out:

@@ -79,12 +79,13 @@ from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
 from surepipe.pipelines.simulate.source_text import (
     Project,
     changed_at,
+    kept_around,
     kept_in,
     said_to_nobody,
     unjudged_by,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
-from surepipe.pipelines.simulate.subject import PlanSubject, Told, require_pipes
+from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
     look_first_in,
@@ -95,7 +96,7 @@ from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.chance.script import save as save_script
 from surepipe.simulation.exercised import DRAINED, STRUCK, registered
-from surepipe.simulation.faults import ALWAYS, FaultKind, chosen
+from surepipe.simulation.faults import ALWAYS, FaultKind, chosen, words_of_faults
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
 from surepipe.simulation.report.words import fault_words, in_words
@@ -160,8 +161,9 @@ def plan_around_handler(name: str) -> Plan:
     )
 
 
-def built(builder: Builder) -> Functions:
-    """The handler (and the check) of one run. Raises MisuseError when the builder gives neither."""
+def built(builder: Builder, check_given: Callable[..., object] | None = None) -> Functions:
+    """The handler (and the check) of one run. Raises MisuseError when the builder gives neither, and
+    ConfigurationError for a check that says nothing. ``check_given`` goes before its own."""
     found = builder()
     handler, check = (
         cast("tuple[object, object]", found) if isinstance(found, tuple) else (found, None)
@@ -171,14 +173,28 @@ def built(builder: Builder) -> Functions:
             f"the builder gave {found!r}: it returns a handler, or a handler and a check"
         )
     functions = Functions(given={HANDLER: handler})
+    check = check_given or check
     if check is not None:
         require_call("the check that the builder gave", check, "run")
         functions.check = cast("Callable[[object], object]", check)
+        _require_said(functions.check)
     return functions
 
 
+def _require_said(check: Callable[..., object]) -> None:
+    """Raises ConfigurationError for a check that says nothing."""
+    if place := said_to_nobody(check):
+        raise ConfigurationError(
+            f"the check says nothing with what stands at {place}, so it would always hold: write return or assert "
+            "in front of the condition, and no print"
+        )
+
+
 def handler_subject(
-    builder: Builder, messages: Sequence[object], name: str = "handler"
+    builder: Builder,
+    messages: Sequence[object],
+    name: str = "handler",
+    check: Callable[..., object] | None = None,
 ) -> PlanSubject:
     """A builder as a subject: it is called once for each run, and once before to see where its handler is from.
 
@@ -190,7 +206,7 @@ def handler_subject(
     return PlanSubject(
         plan_around_handler(name),
         {"messages": list(messages)},
-        lambda: built(builder),
+        lambda: built(builder, check),
         modules=own,
         memory=ProcessMemory(one for one in own if one not in beside),
         needs_all=True,
@@ -263,11 +279,8 @@ def subject_of_plan(
     given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted)
     replaced = dict(plan.simulate.replace)
     own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)
-    if own is not None and (place := said_to_nobody(own)):
-        raise ConfigurationError(
-            f"the check says nothing with what stands at {place}, so it would always hold: write return or assert "
-            "in front of the condition, and no print"
-        )
+    if own is not None:
+        _require_said(own)
 
     def functions() -> Functions:
         found = Functions(replaced)
@@ -389,18 +402,20 @@ class Simulation:
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
-    by_order: frozenset[str] = frozenset()
-    """who does other things outside when the messages come in another order"""
+    by_order: frozenset[ByOrder] = frozenset()
+    """who does other things outside when the messages come in another order, where no check looks at them"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
     is_shown: bool = False
     """what they write in the run of a script is"""
+    tried: PlanResult | None = None
+    """what came of the seeds of the last ``run``, however it ended"""
 
     def run(self, seeds: Iterable[int]) -> Simulated:
         """Run all seeds. Raises SimulationFailed with the shortest counterexample of the first that fails,
         NotDeterministic, and NotExercised."""
         numbers = list(seeds)
-        found = self.campaign(numbers, stop_at_first=True)
+        found = self.tried = self.campaign(numbers, stop_at_first=True)
         first = None if found.first is None else self._repeated(found, [found.first.seed])
         if first is not None:
             raise self.failed(first)
@@ -415,7 +430,7 @@ class Simulation:
                 *(f"not judged: {text}" for text in unjudged),
                 *(f"note: {text}" for text in self.notes(found)),
             ]
-            raise NotExercised("\n".join(lines))
+            raise NotExercised(self._as_told("\n".join(lines)))
         return Simulated(
             found.runs,
             found.events,
@@ -428,6 +443,16 @@ class Simulation:
             memory=self.memory,
             notes=tuple(self.notes(found)),
         )
+
+    def _as_told(self, text: str) -> str:
+        """To who has no file: what a handler alone has in its place."""
+        if self.subject.needs_all:
+            for of_file, instead in (
+                (in_transaction(self.subject.plan), _IN_A_DOUBLE),
+                *_BESIDE_A_HANDLER.items(),
+            ):
+                text = text.replace(of_file, instead)
+        return text
 
     def once(self, schedule: Options) -> Simulated:
         """One run under these options, of the messages that there are. Raises SimulationFailed, as it is."""
@@ -666,7 +691,7 @@ class Simulation:
     def _between_check_and_promise(self, example: Counterexample) -> Iterator[str]:
         """What may have broken a check where surepipe did what it promises."""
         options = Options.of(example.result.script.options)
-        for keyless in () if self.subject.needs_all else self._keyless(options.messages):
+        for keyless in self._keyless(options.messages):
             yield f"A stage's defect, as far as the check speaks of it: {keyless}."
         yield "A defect of the stages, or of the check: surepipe did what it promises."
         used = used_in(self.subject, example.result.script.decisions)
@@ -677,11 +702,12 @@ class Simulation:
                 "(`surepipe check` says what they lack)."
             )
 
-    def _keyless(self, messages: int) -> Told:
+    def _keyless(self, messages: int) -> Iterator[str]:
+        """What is done once more with a message that is tried again, and the check looks at."""
         with quiet(self.subject):
             known = reference_of(self.subject, messages)
         self.subject.memory.reset()
-        return known.keyless
+        return (text for text in known.keyless if text not in known.unchecked)
 
     def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
         """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
@@ -717,8 +743,6 @@ class Simulation:
         options = Options(messages=Options.of(example.result.script.options).messages)
         sinks = [sink.name for sink in self.subject.plan.sinks]
         pipes = [pipe.name for pipe in self.subject.plan.pipes]
-        if self.subject.needs_all:
-            return ()
         with quiet(self.subject):
             plain = plainly(self.subject, options)
         self.subject.memory.reset()
@@ -726,15 +750,16 @@ class Simulation:
 
     def _remembering(self, stage: str) -> Iterator[str]:
         """Why a stage may have answered in two ways: what it keeps in globals and functions."""
-        finder = Functions(dict(self.subject.plan.simulate.replace))
+        finder = self.subject.functions()
         changed = {*self.memory, *self.subject.memory.changed}
         for name, path in _paths(self.subject.plan):
-            if name.partition(" ")[2] != stage or path == HANDLER:
+            if name.partition(" ")[2] != stage:
                 continue
             function = finder.find(path)
             named = {path.replace(":", "."), *globals_in(function)}
             kept = [_with_place(one) for one in sorted(changed) if named.intersection(_within(one))]
             kept += kept_in(function)
+            kept += kept_around(function) if path == HANDLER else ()
             if kept:
                 yield (
                     f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
@@ -763,6 +788,11 @@ class Simulation:
         names = {*self.memory, *self.subject.memory.changed}
         if names:
             yield told(map(_with_place, sorted(names)))
+        if kept := self._kept_by_handler():
+            yield (
+                f"the handler keeps {' and '.join(kept)} between calls, which no simulated crash takes from it, "
+                "as its check may look there: what a real crash would make of that is not judged"
+            )
         for place in (one for module in self.subject.modules for one in dates_read_by(module)):
             yield (
                 f"{place} asks for the date while its module is imported, which is the real clock's: a run of "
@@ -781,6 +811,13 @@ class Simulation:
                     f"{check}"
                 )
 
+    def _kept_by_handler(self) -> list[str]:
+        """Of a handler alone, what it has for itself: that is made once for each run, and not for each process."""
+        if not self.subject.needs_all:
+            return []
+        handler = self.subject.functions().find(HANDLER)
+        return [*kept_around(handler), *kept_in(handler)]
+
     def _unpromised(self, struck: Collection[str]) -> Iterator[str]:
         """Faults that were asked for, and struck, and are not said to be survived."""
         claims = [self.subject.promise.tolerates(atom.value) or () for atom in Atom]
@@ -796,11 +833,11 @@ class Simulation:
         """What no run can judge, as it happens in the runs without faults too, and which part that is about."""
         yield from self._uncompared()
         yield from sorted(self.subject.forgotten)
-        finder, plan = Functions(), self.subject.plan
+        finder, plan = self.subject.functions(), self.subject.plan
         filters = {stage.filter for stage in plan.stages}
         project = Project({one.__name__ for one in self.subject.modules}, plan.simulate.replace)
         for name, path in _paths(plan):
-            if path not in plan.simulate.replace and path != HANDLER:
+            if path not in plan.simulate.replace:
                 part, function = name.partition(" ")[2], finder.find(path)
                 told = unjudged_by(name, function, project, is_filter=path in filters)
                 yield from ((text, part) for text in told)
@@ -809,18 +846,19 @@ class Simulation:
         """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
         come out; and stages that keep something: a total over messages that come in any order is another one in
         each run, whether or not a crash has lost half of it."""
+        for who, what in sorted(self.by_order):
+            for keeps in self._remembering(who):
+                told = (
+                    f"what {who} {what} differs with the order of messages, so it is not compared, and stage "
+                    f"{keeps} Or say what has to be done (simulate: check:)"
+                )
+                yield told, who
         if self.has_check:
             return
         for end, what in self.not_compared.items():
             if what in _UNTOLD:
                 yield f"{end}, because {_UNTOLD[what]}", end
         for stage in self.subject.plan.stages:
-            for keeps in self._remembering(stage.name) if stage.name in self.by_order else ():
-                told = (
-                    f"what {stage.name} does outside differs with the order of messages, so it is not compared, "
-                    f"and stage {keeps} Or say what has to be done (simulate: check:)"
-                )
-                yield told, stage.name
             reached = behind(self.subject, stage.name)
             for end in (one for one in self.not_compared if one in reached):
                 for keeps in self._remembering(stage.name):
@@ -881,22 +919,32 @@ class Simulation:
 
     def _places(self) -> Iterator[tuple[str, str]]:
         """Where the functions of stages and sinks are written."""
-        finder = Functions()
+        finder = self.subject.functions() if self.subject.needs_all else Functions()
         for name, path in _paths(self.subject.plan):
-            if path != HANDLER:
-                yield name.partition(" ")[2], place_of_function(finder.find(path))
+            yield name.partition(" ")[2], place_of_function(finder.find(path))
 
     def _told(self, example: Counterexample, where: Path | None = None) -> str:
         """All that is to be said of what broke, once its message is known (``pointed``). ``where``: its page."""
         text = text_report(example) + (f"Page: {where}\n" if where else "")
-        text += "".join(f"{line}\n" for line in self._whose(example))
+        text += self._as_told("".join(f"{line}\n" for line in self._whose(example)))
         return text + self._noted()
 
     def _noted(self) -> str:
         notes = (*self.notes(), *dict(self.unjudged()))
-        return "".join(f"Note: {note}.\n" for note in notes)
+        return self._as_told("".join(f"Note: {note}.\n" for note in notes))
 
 
+_IN_A_DOUBLE = "keep it outside, where no crash reaches it: here that is an Outside, with a key"
+_BESIDE_A_HANDLER = {
+    "(simulate: check:)": "(a check beside the handler)",
+    "give the sources messages that get through as well (simulate: sample:)": (
+        "give it messages that get through as well (messages=), or a check beside it that looks at run.dead"
+    ),
+    "give the sources rows like their own (simulate: sample:)": (
+        "give it messages like its own (messages=)"
+    ),
+}
+"""What is said of a file, and of a handler alone."""
 _DIFFERS = "without faults (by the time, by chance or by the order, say)"
 _UNTOLD = {
     EVERYTHING: (
@@ -975,13 +1023,14 @@ def simulation_of(
     *,
     messages: int | Sequence[object] | Mapping[str, Sequence[object]] | None = None,
     check: Callable[..., object] | None = None,
-    faults: str = "claim",
+    faults: str | Collection[str] = "claim",
     reports: Path | None = None,
     replay_with: str = "",
     name: str = "",
 ) -> Simulation:
-    """Anything that can be simulated. Raises ConfigurationError for what can't, and for an expectation of the plan
-    that does not hold."""
+    """Anything that can be simulated. Raises ConfigurationError for what can't, SimulationFailed for what the plan
+    expects and does not promise, and MisuseError for faults that are no words."""
+    faults = ",".join(words_of_faults(faults))
     if isinstance(what, str | Path | Plan):
         plan = what if isinstance(what, Plan) else load(what)
         require_expected(plan)
@@ -1000,8 +1049,10 @@ def simulation_of(
             if isinstance(messages, Sequence)
             else [f"m{n}" for n in range(messages if isinstance(messages, int) else 20)]
         )
-        subject = handler_subject(builder, rows, name or getattr(what, "__name__", "handler"))
-        return Simulation(subject, len(rows), faults, True, reports, replay_with, name)
+        called = name or getattr(what, "__name__", "handler")
+        subject = handler_subject(builder, rows, called, check)
+        has_check = subject.functions().check is not None
+        return Simulation(subject, len(rows), faults, has_check, reports, replay_with, name)
     raise ConfigurationError(
         f"{what!r} can't be simulated: give a pipeline's file, a plan, or a function that builds a handler"
     )

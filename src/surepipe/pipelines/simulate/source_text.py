@@ -356,6 +356,32 @@ def kept_in(function: Function) -> Iterator[str]:
         yield f"{owner.__module__}.{owner.__qualname__}.{name} ({file}:{first - 1 + line})"
 
 
+def kept_around(function: Function) -> Iterator[str]:
+    """The variables around a function, and around those that stand in them, which its text changes, with the place
+    of the first change: what one call leaves there the next one meets."""
+    pending, seen, found = [function], list[object](), dict[str, None]()
+    while pending:
+        one = pending.pop()
+        seen.append(one)
+        body = inspect.unwrap(cast("Function", _body_of(one)))
+        names = getattr(getattr(body, "__code__", None), "co_freevars", ())
+        source, scope = _source_of(body), _scope_of(body)
+        for name in names if source else ():
+            value = scope.known.get(name)
+            if inspect.isfunction(value) and value not in seen:
+                pending.append(value)
+            found |= dict.fromkeys(_change_of(name, source))
+    yield from found
+
+
+def _change_of(name: str, source: _Source | None) -> Iterator[str]:
+    tree, file, before = source or (ast.Module([], []), "", 0)
+    statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
+    lines = [node.lineno for node in statements if _changes(node, name)]
+    if lines:
+        yield f"{name} ({os.path.basename(file)}:{before + min(lines)})"
+
+
 def _changed_of_self(node: ast.AST) -> str:
     """``total`` of ``self.total = 1``, ``self.total[key] += 1`` and ``self.total.append(1)``; else empty."""
     target: object = node

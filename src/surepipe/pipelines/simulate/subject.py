@@ -37,6 +37,8 @@ Ends = Mapping[str, Sequence[str]]
 Keyed = Mapping[str, Sequence[str]]
 Told = Mapping[str, str]
 """Sentences, and which part of the plan each is about."""
+ByOrder = tuple[str, str]
+"""A stage, and what of it is another one when messages come in another order, in words."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +47,13 @@ class Reference:
     is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
-    otherwise then; ``keyless``: which effects are done once more then, as they have no key,
-    or once for several messages, which share one. ``effects``: what is
-    done outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
+    otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
+    messages, which share one; ``unchecked``: those of them that no check looks at. ``effects``: what is done
+    outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
-    things outside when the messages come in another order. ``leaking``: which stages answer otherwise when the
-    same run is repeated, also among ``retold``. ``offspring``: what is to come of each message."""
+    things outside when the messages come in another order, and no check looks at them. ``leaking``: which stages
+    answer otherwise when the same run is repeated, also among ``retold``. ``offspring``: what is to come of each
+    message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -60,9 +63,10 @@ class Reference:
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: Told = field(default_factory=dict[str, str])
     keyless: Told = field(default_factory=dict[str, str])
+    unchecked: Told = field(default_factory=dict[str, str])
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
-    by_order: frozenset[str] = frozenset()
+    by_order: frozenset[ByOrder] = frozenset()
     leaking: tuple[str, ...] = ()
     offspring: Offspring = field(default_factory=Offspring)
 

@@ -30,7 +30,7 @@ from surepipe.core.payloads import size_of
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.core.timing import earlier
-from surepipe.errors import MisuseError, words_of
+from surepipe.errors import MisuseError, named, so_often, words_of
 from surepipe.pipes.stack.boundary import BoundaryOptions
 from surepipe.pipes.stack.delivery import ERROR_SHOWN, DeliveryBase, DeliveryPort, FailedMessage
 
@@ -179,7 +179,9 @@ class LaneDelivery(DeliveryBase):
         self.keyless.append(message)
         self.failing[message.epoch, message.seq] = history
         kind, text = error
-        detail = f"its key can't be told ({kind}: {text}), and there is no place for dead letters"
+        detail = (
+            f"its key can't be told ({named(kind, text)}), and there is no place for dead letters"
+        )
         where = ((message.seq, message.seq),)
         self.port.emit(Notice(NoticeKind.POISON, message.epoch, where, detail))
 
@@ -418,7 +420,7 @@ class LaneDelivery(DeliveryBase):
                 continue
             self.stalled_for[epoch] = oldest
             detail = (
-                f"it failed {known.attempts} times, and what was received behind it fills the window: "
+                f"it failed {so_often(known.attempts)}, and what was received behind it fills the window: "
                 "nothing more comes in before it is settled"
             )
             self.port.emit(Notice(NoticeKind.STALLED, epoch, ((oldest, oldest),), detail))
@@ -434,7 +436,7 @@ class LaneDelivery(DeliveryBase):
         """Why the key of a message can't be told that has no place to go; empty while there is none."""
         for message in self.keyless[:1]:
             kind, text = self.failing[message.epoch, message.seq].error[:2]
-            return f"{kind}: {text}"
+            return named(kind, text)
         return ""
 
     @property

@@ -45,18 +45,28 @@ class _Turns:
         self._lock = threading.RLock()
         self._latest: dict[str, Replay] = {}
 
+    def begin(self, replay: Replay, timeout: float | None) -> None:
+        """Let this replay take over. Raises PipeFull when its turn does not come in time, and what beginning
+        raises."""
+        with self._locked(timeout):
+            replay.begin()
+            self._latest[replay.name] = replay
+
     @contextmanager
-    def of(self, replay: Replay, timeout: float | None, *, begins: bool = False) -> Generator[None]:
+    def of(self, replay: Replay, timeout: float | None) -> Generator[None]:
         """The turn of this replay. Raises PipeFull when it does not come in time, Fenced when another one has
         begun."""
+        with self._locked(timeout):
+            latest = self._latest[replay.name]
+            if latest is not replay:
+                raise replay.taken_over(latest.owner)
+            yield
+
+    @contextmanager
+    def _locked(self, timeout: float | None) -> Generator[None]:
         if not self._lock.acquire(timeout=-1 if timeout is None else max(0, timeout)):
             raise PipeFull("another replay into this pipe waits for room; no letter was sent")
         try:
-            if begins:
-                replay.begin()
-                self._latest[replay.name] = replay
-            elif (latest := self._latest[replay.name]) is not replay:
-                raise replay.taken_over(latest.owner)
             yield
         finally:
             self._lock.release()
@@ -111,9 +121,11 @@ class ReplayingFace(SendingFace, StartingFace):
             reader=reader,
             number_of_life=lives_of(self.sender.runtime),
         )
-        with self._turns.of(replay, timeout, begins=True):
-            is_exact = self._is_exact(letters)
+        self._turns.begin(replay, timeout)
         count = 0
+        journal = self._journal
+        if journal is not None and not journal.can_commit_beside(letters.store):
+            journal = None
         is_alone = index is not None
         while letters_max is None or count < letters_max:
             waiting = (
@@ -123,24 +135,28 @@ class ReplayingFace(SendingFace, StartingFace):
             )
             for stored in waiting:
                 with self._turns.of(replay, timeout):
-                    count += self._replay_one(replay, stored, timeout, alone=is_alone)
+                    count += self._replay_one(journal, replay, stored, timeout, alone=is_alone)
             if is_alone or not waiting:
                 break
-        return Replayed(count, is_exact)
-
-    def _is_exact(self, letters: DeadLetterStream) -> bool:
-        return self._journal is not None and self._journal.can_commit_beside(letters.store)
+        return Replayed(count, exactly_once=journal is not None)
 
     def _replay_one(
-        self, replay: Replay, stored: StoredLetter, timeout: float | None, *, alone: bool
+        self,
+        journal: StoreJournal | None,
+        replay: Replay,
+        stored: StoredLetter,
+        timeout: float | None,
+        *,
+        alone: bool,
     ) -> bool:
-        """Send a letter; False when there is nothing to send, as it was deleted meanwhile."""
+        """Send a letter; False when there is nothing to send, as it was deleted meanwhile. ``journal``: where its
+        position is stored in one step with it."""
         if not replay.is_waiting(stored):
             return False
         number = None
-        if self._journal is not None and self._is_exact(replay.letters):
+        if journal is not None:
             position = replay.position_after(stored, alone=alone)
-            number = self._send_exactly_once(self._journal, replay, stored, position, timeout)
+            number = self._send_exactly_once(journal, replay, stored, position, timeout)
         else:
             self._send_at_least_once(stored, timeout)
         replay.done(stored, alone=alone)

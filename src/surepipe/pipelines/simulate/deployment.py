@@ -507,12 +507,13 @@ class PlanDeployment(Deployment):
 
     def outcome(self, world: World) -> RunOutcome:
         """The run, as a user's check sees it."""
+        letters = list(self._letters())
         return RunOutcome(
             delivered=self.delivered(),
-            dead=self.dead(),
+            dead=len(letters),
             calls=self._calls_of_parts(),
             outsides=tuple(world.outsides),
-            letters=[*self._letters()],
+            letters=letters,
         )
 
     def _calls_of_parts(self) -> Counter[str]:

@@ -18,6 +18,7 @@ from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
 from surepipe.core.claims import Atom
 from surepipe.core.effects import Letter
+from surepipe.errors import so_often
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.users_code import place_of, place_of_function
 from surepipe.simulation.outside import Look, Outside, looked_at, looking
@@ -260,7 +261,7 @@ RUN = "run"
 @dataclass(frozen=True)
 class RunOutcome:
     """One finished run. ``delivered``: what each sink has, in its order. ``dead``: how many dead letters there
-    are. ``calls``: how often each stage was entered. ``letters``: the dead letters, but for those of books.
+    are. ``calls``: how often each stage was entered. ``letters``: the dead letters.
     ``looked_at``: what a check has asked for, of all this and of what is outside."""
 
     delivered: Mapping[str, Sequence[object]] = field(default_factory=dict[str, Sequence[object]])
@@ -300,7 +301,7 @@ class RunOutcome:
         yield f"run.dead: {self.dead}"
         reasons = Counter(f"{one.error_type}: {one.error_text}" for one in self.letters)
         for reason, many in reasons.most_common(SHOWN):
-            yield f"dead letters: {reason}, {'once' if many == 1 else f'{many} times'}"
+            yield f"dead letters: {reason}, {so_often(many)}"
         yield f"run.calls: {dict(self.calls)}"
         for outside in self.outsides:
             done = [f"{action} {value!r}" for action, value in outside.done()]

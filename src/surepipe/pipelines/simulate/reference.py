@@ -213,10 +213,7 @@ def _looked_at(world: World) -> Collection[Look]:
 def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:
     """Stages of which some message gets another answer when all come in another order."""
     for message, answers in there.answers.items():
-        other = back.answers.get(message, {})
-        yield from (
-            stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]
-        )
+        yield from _differing(answers, back.answers.get(message, {}))
 
 
 def _veil(
@@ -366,11 +363,15 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                 break
 
 
+def _differing(answers: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
+    return [stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]]
+
+
 def _otherwise(
     subject: PlanSubject, answers: Mapping[str, str], other: Mapping[str, str]
 ) -> Collection[str]:
     """Which stages answer otherwise for a message, but for those that are given what others of them make of it."""
-    odd = [stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]]
+    odd = _differing(answers, other)
     return {*odd}.difference(*(behind(subject, stage) for stage in odd))
 
 

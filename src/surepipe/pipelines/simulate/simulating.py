@@ -21,7 +21,7 @@ from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
 from surepipe.core.callables import require_call
 from surepipe.core.claims import Atom, Claim, Faults, parse_faults, promise_told
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, so_often
 from surepipe.pipelines.assessing import Verdict, assess
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
@@ -645,7 +645,7 @@ class Simulation:
             "It was given a run in which nothing went wrong:",
             *(f"  {line}" for line in outcome.as_lines()),
             *(
-                f"  {what}, {_times(many)}"
+                f"  {what}, {so_often(many)}"
                 for what, many in _counted(_failures(result.rows)).items()
             ),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
@@ -663,7 +663,7 @@ class Simulation:
             for row, stage, what in odd_answers(self.subject, example)
             if _is_to_tell(row, example.violation)
         ]
-        found = [f"{what}, {_times(count)}" for what, count in _counted(raised).items()]
+        found = [f"{what}, {so_often(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
         for what in found[:3]:
             yield f"A stage's defect: {what}."
@@ -985,10 +985,6 @@ def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:
     for row, said in raised:
         counts[said] += row.count
     return counts
-
-
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
 
 
 def _in_words(decision: Decision) -> str:

@@ -366,7 +366,9 @@ def kept_around(function: Function) -> Iterator[str]:
         body = inspect.unwrap(cast("Function", _body_of(one)))
         names = getattr(getattr(body, "__code__", None), "co_freevars", ())
         source, scope = _source_of(body), _scope_of(body)
-        for name in names if source else ():
+        if source is None:
+            continue
+        for name in names:
             value = scope.known.get(name)
             if inspect.isfunction(value) and value not in seen:
                 pending.append(value)
@@ -374,8 +376,8 @@ def kept_around(function: Function) -> Iterator[str]:
     yield from found
 
 
-def _change_of(name: str, source: _Source | None) -> Iterator[str]:
-    tree, file, before = source or (ast.Module([], []), "", 0)
+def _change_of(name: str, source: _Source) -> Iterator[str]:
+    tree, file, before = source
     statements = (node for node in ast.walk(tree) if isinstance(node, ast.stmt))
     lines = [node.lineno for node in statements if _changes(node, name)]
     if lines:

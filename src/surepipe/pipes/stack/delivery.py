@@ -615,7 +615,7 @@ class Delivery(DeliveryBase):
         if self.saving and self.options.boundary is Boundary.BEFORE:
             return False
         if self.options.boundary is Boundary.COMMITTED and (
-            self.saving or self.unsaved or self._has_undecided
+            not self.is_stored or self._has_undecided
         ):
             return False  # a state written by the host now would be undone by ours
         return not self.ordered or not (self.tickets or self.delayed or self.postings)

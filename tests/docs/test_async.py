@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.docs.kit import programs_in
+
 PAGE = (Path(__file__).parents[2] / "docs" / "async.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = programs_in(PAGE)
 
 
 @pytest.mark.parametrize("number", range(6))

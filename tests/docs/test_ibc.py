@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
+from tests.docs.kit import programs_in
+
 PAGE = (Path(__file__).parents[2] / "docs" / "ibc.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = programs_in(PAGE)
 
 
 def test_the_programs_of_the_page_run() -> None:

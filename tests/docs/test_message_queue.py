@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import pytest
 
 from surepipe.queues.message_queue import Message, OrderedQueue, StreamQueue
 from surepipe.storage import SqliteStore
+from tests.docs.kit import programs_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "message-queue.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = programs_in(PAGE)
 
 
 def test_a_queue_in_memory_says_when_to_wait(capsys: pytest.CaptureFixture[str]) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from surepipe.cli.commands.run import run
 from surepipe.observe.status import Part, PipeFlow, Status
+from tests.docs.kit import programs_in
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
@@ -19,7 +20,7 @@ PAGE = (ROOT / "docs" / "observability.md").read_text(encoding="utf-8")
 
 def test_the_programs_of_the_page_run() -> None:
     """One after the other, in one process."""
-    programs = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+    programs = programs_in(PAGE)
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", "\n".join(programs)],
         capture_output=True,

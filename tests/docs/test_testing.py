@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 from pathlib import Path
 
+from tests.docs.kit import programs_in
+
 PAGE = (Path(__file__).parents[2] / "docs" / "testing.md").read_text()
-BLOCKS = re.findall(r"^```python\n(.*?)^```$", PAGE, re.MULTILINE | re.DOTALL)
+BLOCKS = programs_in(PAGE)
 
 
 def test_the_tests_of_a_service_pass(tmp_path: Path) -> None:

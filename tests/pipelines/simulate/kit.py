@@ -19,6 +19,15 @@ from surepipe.simulation import Outside
 MESSAGES = 8
 Order = Mapping[str, int]
 
+HEAD = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: none.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main, boundary: committed}
+"""
+"""A plan with one pipe in one process; its stages and sinks are to follow."""
 SAMPLE = f"simulate: {{sample: {{lines: [{', '.join(f'm{number}' for number in range(64))}]}}}}\n"
 """What the source ``lines`` of a plan gives, whose file is not there."""
 

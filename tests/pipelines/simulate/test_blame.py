@@ -18,18 +18,11 @@ from surepipe.pipelines.simulate.simulating import (
 )
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
+from tests.pipelines.simulate.kit import HEAD
 
 Order = Mapping[str, object]
 NUMBERS = Random(3)
 mail = Outside("mail")
-HEAD = """\
-version: 1
-name: shop
-stores: {main: {kind: sqlite, path: shop.db}}
-sources: {lines: {kind: jsonl, path: none.jsonl}}
-pipes:
-  intake: {from: lines, journal: main, state: main, boundary: committed}
-"""
 SAMPLE = """\
 sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}
 simulate: {messages: 4, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}]}}

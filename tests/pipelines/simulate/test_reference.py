@@ -28,15 +28,8 @@ from surepipe.pipelines.simulate.simulating import (
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 from surepipe.simulation.options import Options
+from tests.pipelines.simulate.kit import HEAD
 
-HEAD = """\
-version: 1
-name: shop
-stores: {main: {kind: sqlite, path: shop.db}}
-sources: {lines: {kind: jsonl, path: none.jsonl}}
-pipes:
-  intake: {from: lines, journal: main, state: main, boundary: committed}
-"""
 SAMPLE = (
     "simulate: {messages: 6, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}, {n: 5}, {n: 6}]}}\n"
 )

@@ -13,10 +13,12 @@ from surepipe.queues.book import (
     BookMessage,
     Budget,
     Context,
+    Cost,
     Later,
     Overheads,
     Reentrant,
     Stopped,
+    TooHeavy,
 )
 from surepipe.queues.book.events import Failed, PageReaped, Parked, Signal
 from tests.kit.book import SMALL, BookUnderTest, changed_config
@@ -112,6 +114,39 @@ def test_overheads_are_part_of_what_is_too_heavy(make: Make) -> None:
     assert [each.address for each in book.book.parked()] == [book.book.address("A", 0, 0)]
     assert book.svc(100) == 0
     assert book.took() == ""
+
+
+def test_too_heavy_for_what_it_asked_for_is_a_failure(make: Make) -> None:
+    """B-33, B-38: it runs once more with the cost that it told; who says it then fails, and is parked at last."""
+    book = make(retries=3)
+    book.put(A="a b", B="x")
+    book.acts[b"a"] = lambda _message, _context: TooHeavy(Cost(units=50))
+    for _ in range(8):
+        book.svc(100)
+        book.clocks.advance(60)
+    assert sorted(book.took().split()) == ["a", "a", "a", "a", "b", "x"]
+    told = [one for one in book.told(Failed) if isinstance(one, Failed)]
+    assert [(str(one.reason), one.attempt) for one in told] == [
+        ("error", 1),
+        ("error", 2),
+        ("error", 3),
+    ]
+    assert "TooHeavy: it was given the 50 units and 0 s that it asked for" in told[0].detail
+    (parked,) = book.book.parked()
+    assert (str(parked.reason), parked.attempts) == ("poison", 3)
+
+
+def test_too_heavy_for_more_each_time_is_no_failure(make: Make) -> None:
+    """B-33: what it tells grows until it is overweight."""
+    book = make(retries=1)
+    book.put(A="a")
+    costs = iter((20, 40, 80, 160))
+    book.acts[b"a"] = lambda _message, _context: TooHeavy(Cost(units=next(costs)))
+    for _ in range(5):
+        book.svc(100)
+    assert book.took() == "a a a a"
+    (parked,) = book.book.parked()
+    assert (str(parked.reason), parked.attempts) == ("overweight", 0)
 
 
 def test_a_budget_below_the_overheads_is_refused() -> None:

@@ -567,6 +567,7 @@ class Worker:
             visit.turn_open = True
         while True:
             end = yield from self._serve(visit, meter, cut_off)
+            self._forget_costs_before(visit)
             token = self._held.pop(book.origin)
             self._visits.append(visit.done(token, end))
             self._visited.add(book.origin)
@@ -801,8 +802,6 @@ class Worker:
                     self._processed(visit, payload, cost, DONE)
                     visit.step(len(payload))
             else:
-                if self._session.heavy:
-                    self._session.heavy.pop(visit.place, None)
                 size = sum(map(len, payloads if count == len(payloads) else payloads[:count]))
                 visit.slot += count
                 visit.offset += HEADER_BYTES * count + size
@@ -844,16 +843,38 @@ class Worker:
                     visit.wake = (self._session.wall, micros(after_s))
                 return End.LATER
             case TooHeavy(heavy):
-                self._did_not_count(visit, meter, cost)
-                told = self._session.heavy[visit.place] = heavy.vector(len(payload))
-                # One that is overweight is looked at again, and dealt with as if that had been declared.
-                return None if _is_over(told, self._config.cut_off(meter.limits)) else End.BUDGET
+                return self._too_heavy(visit, meter, payload, cost, heavy, counted=counted)
             case Raised():
                 if outcome.depth:
                     self._tell_poison(visit, outcome, visit.attempts + 1)
                     self._rejected(visit, payload, cost, Reason.DEPTH, outcome.text)
                     return None
                 return self._failed(visit, payload, outcome, counted=counted)
+
+    def _too_heavy(
+        self,
+        visit: _Visit,
+        meter: Meter,
+        payload: bytes,
+        cost: Vector,
+        heavy: Cost,
+        *,
+        counted: bool,
+    ) -> End | None:
+        """It comes again when so much is allowed. Who says it again then has failed."""
+        told = heavy.vector(len(payload))
+        if self._session.heavy.get(visit.place) == cost and not _is_over(told, cost):
+            return self._failed(visit, payload, _not_enough(cost), counted=counted)
+        self._did_not_count(visit, meter, cost)
+        self._session.heavy[visit.place] = told
+        # One that is overweight is looked at again, and dealt with as if that had been declared.
+        return None if _is_over(told, self._config.cut_off(meter.limits)) else End.BUDGET
+
+    def _forget_costs_before(self, visit: _Visit) -> None:
+        """What handlers told of messages of this queue that are behind it now, however these ended."""
+        heavy, generation = self._session.heavy, visit.book.generation
+        for place in [one for one in heavy if one[0] == generation and one < visit.place]:
+            del heavy[place]
 
     def _did_not_count(self, visit: _Visit, meter: Meter, cost: Vector) -> None:
         """The handler was called, and only that and its time is charged."""
@@ -1034,6 +1055,12 @@ def _is_over(cost: Vector, cut_off: tuple[int | None, ...]) -> bool:
     return any(
         limit is not None and part > limit for part, limit in zip(cost, cut_off, strict=True)
     )
+
+
+def _not_enough(cost: Vector) -> Raised:
+    """A message told its cost, was allowed that much, and its handler says again that it is too heavy."""
+    asked = f"{cost[UNITS]} units and {cost[MICROS] / 1_000_000:g} s"
+    return Raised("TooHeavy", f"it was given the {asked} that it asked for, and says it again")
 
 
 def text_of(error: BaseException) -> str:

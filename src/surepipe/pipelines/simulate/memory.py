@@ -60,6 +60,7 @@ _DEPTH = 6
 LARGE = 10_000
 """So many parts make a value large."""
 _PLAIN = (bool, int, float, complex, str, bytes, bytearray, type(None), count)
+_SIMPLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 """What is called on an object: it keeps that as a global of its own would."""
 _ROUTINES = (FunctionType, *_BOUND)
@@ -124,7 +125,7 @@ def _all_in(
     value: object, inside: Callable[[object], Collection[object]] | None = None
 ) -> Iterator[tuple[object, Collection[object]]]:
     """A value and all that is in it, each once, with what is right inside of it. What that is may be said by
-    ``inside``."""
+    ``inside``. Numbers and texts, of which most data are made, have nothing inside, and are passed over."""
     seen: dict[int, object] = {}
     pending = deque([value])
     while pending:
@@ -133,7 +134,13 @@ def _all_in(
             seen[id(one)] = one
             inner = (inside or _inner)(one)
             yield one, inner
-            pending += inner.values() if isinstance(inner, Mapping) else inner
+            pending += [part for part in _parts_of(inner) if type(part) not in _SIMPLE]
+
+
+def _parts_of(inner: Collection[object]) -> Collection[object]:
+    if isinstance(inner, Mapping):
+        return cast("Mapping[object, object]", inner).values()
+    return inner
 
 
 def _inner(value: object) -> Collection[object]:
@@ -317,9 +324,7 @@ def _functions_within(
         if type(one).__module__ in (*_COPIED_FROM, module.__name__):
             with suppress(Exception):  # the code of a user's own container may raise anything
                 inner = _inner(one)
-                parts: list[object] = []
-                parts += inner.values() if isinstance(inner, Mapping) else inner
-                return parts
+                return list(_parts_of(inner))
         return ()
 
     for one, _ in islice(_all_in(value, inside), LARGE):

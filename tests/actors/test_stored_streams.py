@@ -8,6 +8,7 @@ import sqlite3
 import threading
 from collections.abc import Iterator
 from contextlib import closing
+from functools import partial
 from itertools import islice
 from pathlib import Path
 from typing import cast
@@ -42,6 +43,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
+from surepipe.storage.letters import DeadLetterStream
 from surepipe.storage.redis.link import RedisLimits
 from surepipe.testing.servers import local_servers
 from tests.actors.kit import PATIENCE_S, Noted
@@ -206,6 +208,76 @@ def test_of_two_receivers_with_one_name_the_older_stops(store: Store) -> None:
                 list(first)
     older.close()
     assert "Fenced" in noted.kinds()
+
+
+def _produces(name: str, store: Store, notices: Noted) -> StreamSender:
+    """A sender with a name of its own, whose journal is in the store of the stream."""
+    layer = {"stream": {"producer": name}}
+    return StreamSender("orders", layer, store=store, journal=store, notices=notices)
+
+
+def test_what_a_producer_has_still_to_send_is_not_sent_by_another_one(tmp_path: Path) -> None:
+    """L-7: the one dies with messages in its journal, and another one begins; each has a journal of its own."""
+    told = Noted()
+    with sqlite_store(tmp_path) as shared:
+        away = FaultyStore(shared)
+        layer = {"stream": {"producer": "gateway"}}
+        gateway = StreamSender("orders", layer, store=away, journal=shared)
+        gateway.send_many([1, 2], until="confirmed")
+        for _ in range(1000):
+            away.script(Misfortune.OUTAGE, on=AppendRun)
+        gateway.send_many([3, 4], until="accepted")
+        gateway.abort()
+        with _produces("ops", shared, told) as ops:
+            ops.send("ops", until="confirmed")
+        with _produces("gateway", shared, told) as gateway:
+            gateway.send(5, until="confirmed")
+        with StreamReceiver("orders", STREAM, store=shared) as receiver:
+            receiver.finish()
+            assert list(receiver) == [1, 2, "ops", 3, 4, 5]
+    assert told.notices == []
+
+
+def test_producers_with_journals_in_one_store_do_not_replace_each_other(tmp_path: Path) -> None:
+    """L-7: both are alive, and only one of the same name would replace another."""
+    told = Noted()
+    with sqlite_store(tmp_path) as shared:
+        with _produces("gateway", shared, told) as gateway:
+            gateway.send(1, until="confirmed")
+            with _produces("ops", shared, told) as ops:
+                ops.send(2, until="confirmed")
+                gateway.send(3, until="confirmed")
+                with _produces("gateway", shared, told) as newer:
+                    newer.send(4, until="confirmed")
+                    with pytest.raises(PipeStopped, match="taken over"):
+                        gateway.send(5)
+                    gateway.abort()
+                ops.send(6, until="confirmed")
+        with StreamReceiver("orders", STREAM, store=shared) as receiver:
+            receiver.finish()
+            assert list(receiver) == [1, 2, 3, 4, 6]
+
+
+def _fail_at(bad: set[object], why: str, message: object) -> None:
+    if message in bad:
+        raise ValueError(why)
+
+
+def test_readers_of_different_names_have_dead_letters_of_their_own(store: Store) -> None:
+    """What failed at one reader did not fail at another, and each failure has its letter."""
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many(range(4))
+    fails: dict[str, set[object]] = {"billing": {1, 2}, "shipping": {2, 3}}
+    for name, bad in fails.items():
+        layer = {"stream": {"start": "earliest", "reader": name}}
+
+        with StreamReceiver("orders", layer, store=store, dead_letter=store, retries=1) as receiver:
+            receiver.receive(partial(_fail_at, bad, name))
+            assert receiver.catch_up(PATIENCE_S)
+            letters = receiver.dead_letters
+            assert isinstance(letters, DeadLetterStream)
+            found = [one.letter for one in letters.all()]
+        assert [(one.seq - 1, one.error_text) for one in found] == [(one, name) for one in bad]
 
 
 def test_a_sender_that_is_replaced_stops(store: Store) -> None:

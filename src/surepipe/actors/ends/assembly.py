@@ -16,6 +16,7 @@ from surepipe.actors.ends.stores import (
     Letters,
     StoreRoles,
     hop_of,
+    journal_of,
     letter_place,
     lives_of,
     state_of,
@@ -333,7 +334,7 @@ class Assembly:
         self._boundary = boundary_of(given.boundary)
         self._lanes = lanes
         self.route = self._chosen_route(route)
-        self.letters = letter_place(name, roles.letters)
+        self.letters = letter_place(name, self.layers, roles.letters)
         carrier = self.route.declared
         if roles.stream is not None:  # calls go there and answers come back
             carrier = replace(hops.LOCAL, name=_store_name(roles))
@@ -351,9 +352,7 @@ class Assembly:
         if options.trace is not None:
             options.trace.promise(self.guarantee.guarantee, stored=roles.stream is not None)
         self.composition = f"{composition(self.layers)} / {carrier.name}"
-        self.journal = (
-            StoreJournal(roles.journal, roles.journal, name) if roles.journal is not None else None
-        )
+        self.journal = self._new_journal()
         number_of_life = lives_of(options.runtime)
         self.stream = stream_of(name, self.layers, roles, number_of_life)
         self._state = state_of(name, self._boundary, roles, number_of_life)
@@ -459,16 +458,19 @@ class Assembly:
 
     def _holds_rows(self) -> bool:
         """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
-        store = self._roles.journal
-        return store is not None and bool(StoreJournal(store, store, self.name).load().rows)
+        journal = self._new_journal()
+        return journal is not None and bool(journal.load().rows)
 
     def _confirmed_before(self) -> tuple[int, int]:
         """How far messages of earlier lives were confirmed, as far as the journal can say now."""
-        store = self._roles.journal
+        journal = self._new_journal()
         try:
-            return (0, 0) if store is None else StoreJournal(store, store, self.name).confirmed()
+            return (0, 0) if journal is None else journal.confirmed()
         except StoreUnavailable:
             return (0, 0)
+
+    def _new_journal(self) -> StoreJournal | None:
+        return journal_of(self.name, self.layers, self._roles.journal)
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

@@ -65,6 +65,7 @@ from surepipe.pipes.stack.agreement import Terms, difference
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.stream.position import commit_of
+from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
 from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, numbered
 
@@ -322,11 +323,33 @@ def described(store: _WithLevel, *, may_be_away: bool = False) -> hops.DeclaredS
     )
 
 
-def letter_place(pipe: str, letters: Letters | None) -> DeadLetterPlace | None:
-    """What the pipe calls with each letter: for a store, a stream of it named ``<pipe>/dead``."""
+def letter_place(
+    pipe: str, layers: tuple[LayerOptions, ...], letters: Letters | None
+) -> DeadLetterPlace | None:
+    """What the pipe calls with each letter: for a store, a stream of it named ``<pipe>/dead``. A reader with a
+    name of its own has its own: what failed there did not fail at the others."""
     if letters is None or callable(letters):
         return letters
-    return DeadLetterStream(letters, f"{pipe}/dead")
+    return DeadLetterStream(letters, _belonging_to(pipe, "dead", _stream_layer(layers).reader))
+
+
+def journal_of(
+    pipe: str, layers: tuple[LayerOptions, ...], store: Store | None
+) -> StoreJournal | None:
+    """The journal of a pipe's sender, in the stream ``<pipe>/journal``. A producer with a name of its own has its
+    own: another one would send what this one has still to send, as its own messages."""
+    if store is None:
+        return None
+    stream = _belonging_to(pipe, "journal", _stream_layer(layers).producer)
+    return StoreJournal(store, store, pipe, stream=stream)
+
+
+def _belonging_to(pipe: str, what: str, owner: str | None) -> str:
+    return f"{pipe}/{what}" if owner in (None, pipe) else f"{pipe}/{what}/{owner}"
+
+
+def _stream_layer(layers: tuple[LayerOptions, ...]) -> Stream:
+    return next((one for one in layers if isinstance(one, Stream)), Stream())
 
 
 def hop_of(

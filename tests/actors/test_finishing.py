@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import AsyncIterable
 from itertools import pairwise
 
@@ -14,9 +15,15 @@ from surepipe import (
     ChannelFace,
     Listener,
     LocalRoute,
+    MemoryStore,
+    MisuseError,
+    Pipe,
     PipeReceiver,
     PipeSender,
+    PipeStopped,
     StacksDiffer,
+    StreamReceiver,
+    StreamSender,
 )
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
@@ -73,6 +80,77 @@ def test_all_that_has_arrived_is_taken(steps: StepRuntime, kind: str) -> None:
         assert seen == list(range(len(seen)))
     else:
         assert seen == list(range(300))
+
+
+def test_who_waits_for_the_end_of_a_receiver_has_it_when_all_is_settled() -> None:
+    """``wait`` beside a handler: not while messages may come, not before the last is handled, and after close."""
+    seen: list[object] = []
+    began, go_on = threading.Event(), threading.Event()
+
+    def handle(message: object) -> None:
+        began.set()
+        assert go_on.wait(PATIENCE_S)
+        seen.append(message)
+
+    with Pipe("orders") as pipe:
+        pipe.receive(handle)
+        assert not pipe.wait(0)
+        pipe.send_many(range(3))
+        assert began.wait(PATIENCE_S)
+        pipe.finish()
+        assert not pipe.wait(0)
+        go_on.set()
+        assert pipe.wait(PATIENCE_S)
+        assert seen == [0, 1, 2]
+    assert pipe.wait(0)
+
+
+def test_a_handler_does_not_wait_for_its_own_end(runtime: Runtime) -> None:
+    """It would wait for itself."""
+    told: list[str] = []
+
+    def handle(_message: object) -> None:
+        with pytest.raises(MisuseError) as raised:
+            pipe.wait()
+        told.append(str(raised.value))
+
+    with Pipe("orders", runtime=runtime) as pipe:
+        pipe.receive(handle)
+        pipe.send(1)
+        pipe.flush(PATIENCE_S)
+    assert "wait inside the handler of pipe orders" in told[0]
+
+
+def test_a_program_whose_handler_does_all_the_work_hears_that_another_took_its_place() -> None:
+    """``wait`` of the async face raises it, and may be cancelled before without harm."""
+    store, layer = MemoryStore(), {"stream": {"start": "earliest"}}
+    seen: list[object] = []
+
+    async def handle(message: object) -> None:
+        seen.append(message)
+
+    async def main() -> None:
+        async with (
+            StreamSender("orders", store=store) as sender,
+            StreamReceiver("orders", layer, store=store) as older,
+        ):
+            older.receive(handle)
+            with pytest.raises(TimeoutError):
+                async with asyncio.timeout(0):
+                    await older.wait()
+            waiting = asyncio.create_task(older.wait(PATIENCE_S))
+            await sender.send(1, until="confirmed")
+            assert await older.catch_up(PATIENCE_S)
+            async with StreamReceiver("orders", layer, store=store) as newer:
+                newer.receive(handle)
+                await sender.send(2, until="confirmed")
+                with pytest.raises(PipeStopped, match="reads as 'orders' now"):
+                    await waiting
+                await newer.finish()
+                assert await newer.wait(PATIENCE_S)
+        assert set(seen) == {1, 2}
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_waits_ends_when_nothing_has_arrived(runtime: Runtime) -> None:

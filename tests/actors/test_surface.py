@@ -31,6 +31,7 @@ RECEIVES = {
     "dead_letters",
     "receiver",
     "route",
+    "wait",
 }
 
 

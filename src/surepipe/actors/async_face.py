@@ -197,6 +197,11 @@ class AsyncReceiving(AsyncFace[R]):
         """
         return TaskIterator(lambda: iter(self.sync))
 
+    async def wait(self, timeout: float | None = None) -> bool:
+        """As the synchronous ``wait``: until no message will come any more. Raises PipeStopped when it stopped
+        for good by itself."""
+        return await in_turn(lambda: self.sync.wait(timeout))
+
     def _on_this_loop(self) -> None:
         face = self.sync
         if not face.receiver.has_consumer:

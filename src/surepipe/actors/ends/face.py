@@ -363,6 +363,17 @@ class ReceivingFace(Named):
         self._check_loop()
         return self._iterate()
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until no message will come any more: it has finished (see ``finish``) and everything is settled, or
+        was closed. False when that takes longer than ``timeout`` seconds.
+
+        Raises PipeStopped when it stopped for good by itself, because another process took its place, say: a
+        program whose handler does all the work hears of that here.
+        """
+        self._require_seconds(timeout)
+        self.check_outside("wait")
+        return self.receiver.await_end(timeout)
+
     def _check_loop(self) -> None:
         """Raises MisuseError where no loop may take the messages."""
         self._check_unused()

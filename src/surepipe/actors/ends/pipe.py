@@ -28,9 +28,9 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     ``MultiUnconfirmed(window=512)``. ``route``: what carries the
     frames, by default a local route. ``codec``: see ``actors.codecs``. ``retries``: how often a handler is tried
     before its message goes to ``dead_letter``; without that it is tried for ever. ``notices``: called with each
-    ``PipeNotice`` in place of logging it. ``seed`` makes random draws repeatable, ``runtime`` may be a
-    ``StepRuntime``; both are for tests. ``trace`` takes rows that tell what the pipe did, for an audit (such as a
-    ``TraceRecorder``); the caller closes it, after the pipe.
+    ``PipeNotice`` in place of logging it, on a thread of the pipe. ``seed`` makes random draws repeatable,
+    ``runtime`` may be a ``StepRuntime``; both are for tests. ``trace`` takes rows that tell what the pipe did,
+    for an audit (such as a ``TraceRecorder``); the caller closes it, after the pipe.
 
     ``boundary``: when a message is settled. ``"processed"``: its handler has returned. ``"committed"``: what the
     handler did in the transaction that it got is stored, with the receiver's state in the same transaction.

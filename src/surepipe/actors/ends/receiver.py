@@ -476,6 +476,15 @@ class ReceiverEnd(NodeEnd):
         self._asks_for_end = True
         self.expect_end()
 
+    def await_end(self, timeout: float | None) -> bool:
+        """Wait until no message will come any more; False when that takes longer. Raises PipeStopped when the
+        receiver stopped for good."""
+        works = self.works
+        works.signal.wait(lambda: works.ended, timeout)
+        if works.failure is not None:
+            raise works.failure
+        return works.ended
+
     def catch_up(self, timeout: float | None) -> bool:
         """Wait until everything is settled that is in the stream now; False when that takes longer.
 

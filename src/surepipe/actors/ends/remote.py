@@ -199,7 +199,8 @@ class StreamSender(LoneSender):
 
     A message is confirmed when the store has it. With a ``journal`` (which may be another store) what is accepted
     outlives this process even when the stream's store can't be reached. Several senders may write into one
-    stream: give each its own ``producer`` in the layer's options; of two with one name the older is fenced.
+    stream: give each its own ``producer`` in the layer's options, and its journal is its own, too; of two with one
+    name the older is fenced.
     ``guarantee`` is that of the whole pipe, and assumes a receiver with boundary ``processed``. Parameters and
     errors as for ``Pipe``.
     """
@@ -223,10 +224,10 @@ class StreamReceiver(LoneReceiver):
     """The receiving end of a stream pipe: one reader, whose place is a position in the store.
 
     The layer's options must say where a reader without a position starts: ``{"stream": {"start": "earliest"}}``.
-    Readers of different names each get every message: give each its own ``reader``. Of two with one name the older
-    is fenced. ``state`` keeps the position in another store than the stream: with boundary ``"committed"``, in the
-    store that has the effects. ``guarantee`` is that of the whole pipe, and assumes a sender without a journal.
-    Parameters and errors as for ``Pipe``.
+    Readers of different names each get every message: give each its own ``reader``, and its dead letters are
+    its own, too. Of two with one name the older is fenced. ``state`` keeps the position in another store than
+    the stream: with boundary ``"committed"``, in the store that has the effects. ``guarantee`` is that of the
+    whole pipe, and assumes a sender without a journal. Parameters and errors as for ``Pipe``.
     """
 
     def __init__(

@@ -555,7 +555,8 @@ class JournaledIntake(Intake):
     def stop_fenced(self, known: int, appending: Sequence[bytes] = ()) -> None:
         """A newer life is being served or has taken the journal; this one ends here."""
         self._reject_pending(RejectReason.STOPPED, appending)
-        self.stop(NoticeKind.FENCED, f"life {known} has taken over from life {self.life}")
+        why = "another sender of this name began later"
+        self.stop(NoticeKind.FENCED, f"{why}: life {known} has taken over from life {self.life}")
 
     def stop(self, kind: NoticeKind, detail: str) -> None:
         """Reject everything from now on and tell what is unconfirmed."""

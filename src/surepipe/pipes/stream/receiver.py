@@ -311,7 +311,11 @@ class Receiver(StreamPlace):
             case FencedOut(by):
                 start = request.next if self.is_moved else self.committed
                 ranges = ((start, self.work.next - 1),) if start < self.work.next else ()
-                self._stop(NoticeKind.FENCED, ranges, f"owner {by} reads as {self.reader!r} now")
+                self._stop(
+                    NoticeKind.FENCED,
+                    ranges,
+                    f"another receiver began later: owner {by} reads as {self.reader!r} now",
+                )
             case Failed(reason):
                 self._stop(NoticeKind.STALLED, (), reason)
             case _:

@@ -24,7 +24,7 @@ from surepipe.core.store_requests import Position, Store, StreamInfo
 from surepipe.errors import SurepipeError
 from surepipe.pipelines.assembly import FilePlace
 from surepipe.pipelines.assessing import assess
-from surepipe.pipelines.engine_limits import home_of, pipes_before
+from surepipe.pipelines.engine_limits import home_of
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import IbcRoutePart, PipePart
 from surepipe.pipelines.models.sources import (
@@ -224,7 +224,7 @@ class _Accounting:
     def _into(self, part: Node) -> _Amount:
         """What all feeders of a part gave it."""
         amounts = [self._of_source(source, part) for source in self._sources_of(part)]
-        before = sorted(pipes_before(self._plan, part.name))
+        before = sorted(self._plan.pipes_before(part.name))
         amounts += [self._of_pipe(self._plan.pipe(name), part) for name in before]
         whys = [amount.why for amount in amounts if amount.why]
         return _Amount(
@@ -442,7 +442,7 @@ class _Accounting:
                 self._found.judged.append(Judged(sink.name, "contents", Standing.BROKEN, why))
 
     def _committed_before(self, sink: AnySink) -> list[str]:
-        names = pipes_before(self._plan, sink.name)
+        names = self._plan.pipes_before(sink.name)
         return [one for one in names if self._plan.pipe(one).settled is Boundary.COMMITTED]
 
     def _say(self, part: Node, found: Mapping[Atom, tuple[Standing, str]], why: str = "") -> None:

@@ -96,18 +96,9 @@ def _of_book(plan: Plan, pipe: PipePart, book: BookRoutePart) -> Iterator[Issue]
             )
 
 
-def pipes_before(plan: Plan, name: str) -> set[str]:
-    """The pipes whose receivers a part belongs to."""
-    found: set[str] = set()
-    for feeder in plan.feeders(name):
-        part = plan.part(feeder)
-        found |= {feeder} if isinstance(part, PipePart) else pipes_before(plan, feeder)
-    return found
-
-
 def homes_before(plan: Plan, name: str) -> set[str | None]:
     """The stores that the pipes before a part commit to; None for one that commits nothing."""
-    pipes = [plan.pipe(one) for one in pipes_before(plan, name)]
+    pipes = [plan.pipe(one) for one in plan.pipes_before(name)]
     return {home_of(pipe) if pipe.settled is Boundary.COMMITTED else None for pipe in pipes}
 
 

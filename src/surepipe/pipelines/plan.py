@@ -101,8 +101,11 @@ class Plan:
     _places: dict[str, PartPlace] = field(
         default_factory=dict[str, PartPlace], init=False, repr=False, compare=False
     )
-    """Worked out once, as is the next: an engine asks for them often."""
+    """Worked out once, as are the next: an engine asks for them often."""
     _order: list[Node] = field(default_factory=list[Node], init=False, repr=False, compare=False)
+    _before: dict[str, frozenset[str]] = field(
+        default_factory=dict[str, frozenset[str]], init=False, repr=False, compare=False
+    )
 
     def __post_init__(self) -> None:
         found = tuple(issues([link(part) for part in (*self.stores, *self.parts)], self.name))
@@ -131,6 +134,20 @@ class Plan:
 
     def takers(self, name: str) -> tuple[Node, ...]:
         return tuple(part for part in self.parts if name in feeders_of(part))
+
+    def pipes_before(self, name: str) -> frozenset[str]:
+        """The pipes whose receivers a part belongs to."""
+        found = self._before.get(name)
+        if found is None:
+            feeders = [self.part(feeder) for feeder in self.feeders(name)]
+            found = frozenset[str]().union(
+                *(
+                    {one.name} if isinstance(one, PipePart) else self.pipes_before(one.name)
+                    for one in feeders
+                )
+            )
+            self._before[name] = found
+        return found
 
     @property
     def order(self) -> tuple[Node, ...]:

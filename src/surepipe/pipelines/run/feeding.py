@@ -235,6 +235,7 @@ class Feed:
         self.is_source = ">" not in self.part
         self._tallies = tallies
         self.source = source
+        self._in_runs = source if isinstance(source, ReadsRuns) else None
         self._ends_by_itself = isinstance(source, EndsByItself) and source.ends_by_itself
         self.rows = 0
         """The number of the last row that was taken; those of earlier runs count."""
@@ -430,8 +431,8 @@ class Feed:
 
     def _read_run(self) -> RowRun | None:
         """Rows of which no pipe has anything."""
-        source = self.source
-        if not isinstance(source, ReadsRuns) or (self.flow is not None and self.flow.size > 1):
+        source = self._in_runs
+        if source is None or (self.flow is not None and self.flow.size > 1):
             return None
         if any(target.place.passed(self.rows + 1) != 0 for target in self._targets.values()):
             return None

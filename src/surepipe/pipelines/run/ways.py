@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from surepipe.actors.ends.pipe import Pipe
 from surepipe.actors.ends.remote import PipeReceiver, PipeSender, StreamReceiver, StreamSender
 from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
-from surepipe.pipelines.engine_limits import home_of, pipes_before
+from surepipe.pipelines.engine_limits import home_of
 from surepipe.pipelines.links import link
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart
@@ -70,10 +70,6 @@ class Shape:
         )
         return {role for role in roles if role is not None}
 
-    def pipes_before(self, name: str) -> set[str]:
-        """The pipes whose receivers a part belongs to."""
-        return pipes_before(self.plan, name)
-
     def is_committed(self, pipe: str) -> bool:
         """True when a pipe's effects belong to a transaction."""
         return self.plan.pipe(pipe).settled is Boundary.COMMITTED
@@ -114,7 +110,7 @@ class Shape:
         }
         if pipe.workers:
             return reached
-        return {name for name in reached if len(self.pipes_before(name)) > 1}
+        return {name for name in reached if len(self.plan.pipes_before(name)) > 1}
 
 
 # Whether a pipe, or an end of one, has nothing to do at present, though more may come.
@@ -208,7 +204,7 @@ class Ways:
         if not self._shape.sends(pipe):
             return False
         feeds = self._feeds[pipe.name]
-        before = self._shape.pipes_before(pipe.name)
+        before = self._shape.plan.pipes_before(pipe.name)
         return all(feed.ended for feed in feeds) and all(self.is_over(name) for name in before)
 
     def is_over(self, name: str) -> bool:
@@ -221,7 +217,7 @@ class Ways:
         """A pipe of another process is before it, and more may come from there."""
         return not self._is_stopping and any(
             _is_fed_elsewhere(self._faces.get(one)) or self._stays_open(one)
-            for one in self._shape.pipes_before(name)
+            for one in self._shape.plan.pipes_before(name)
         )
 
     def is_drained(self, name: str) -> bool:  # noqa: PLR0911 - one line for each kind of end

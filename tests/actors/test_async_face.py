@@ -32,7 +32,7 @@ from surepipe import (
     StreamSender,
 )
 from surepipe.actors import Reply, StepRuntime
-from surepipe.core.store_requests import CommitPosition
+from surepipe.core.store_requests import CommitPosition, DescribeStream
 from surepipe.storage import DeadLetterStream, MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S
@@ -401,14 +401,14 @@ def test_a_pipe_that_was_finished_says_so_to_whoever_sends() -> None:
 def test_many_tasks_that_send_one_message_each_keep_the_order_in_which_they_were_made(
     how: str,
 ) -> None:
-    """None of them has had more than its turn, so none is made to wait for one. (The pipe has begun: while it
-    does, who comes early waits, and who comes late may find room at once.)"""
+    """None of them has had more than its turn, so none is made to wait for one, nor for the pipe to begin: who
+    comes early would wait, and who comes late would find room at once."""
     seen: list[object] = []
 
     async def main() -> None:
         async with Pipe("orders") as pipe:
+            assert pipe.sync.sender.intake.limit > 0
             pipe.receive(seen.append)
-            await pipe.send(-1)
             if how == "gather":
                 await asyncio.gather(*[pipe.send(number) for number in range(500)])
             else:
@@ -416,7 +416,32 @@ def test_many_tasks_that_send_one_message_each_keep_the_order_in_which_they_were
                 await asyncio.wait(tasks)
 
     run(main)
-    assert seen == list(range(-1, 500))
+    assert seen == list(range(500))
+
+
+def test_a_block_whose_beginning_is_cancelled_leaves_nothing_open(tmp_path: Path) -> None:
+    """The store doesn't answer: the pipe has not begun when its block is given up, and nobody would close it."""
+
+    async def body() -> None:
+        with sqlite_store(tmp_path) as kept:
+            store = FaultyStore(kept)
+            for _ in range(1000):
+                store.script(Misfortune.OUTAGE, on=DescribeStream)
+            pipe = Pipe("orders", journal=store)
+
+            async def enter() -> None:
+                async with pipe:
+                    raise AssertionError("it has begun")
+
+            task = asyncio.create_task(enter())
+            await asyncio.sleep(0)
+            task.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await task
+            with pytest.raises(PipeClosed):
+                pipe.send(1)
+
+    run(body)
 
 
 def test_a_plain_loop_does_not_block_the_event_loop_that_its_messages_come_from() -> None:

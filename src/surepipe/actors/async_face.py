@@ -182,6 +182,22 @@ class AsyncSending(AsyncFace[S]):
         await in_turn(lambda: self.sync.flush(timeout))
 
 
+F = TypeVar("F")
+
+
+async def entered(of: SendingFace, face: Callable[[], F]) -> F:
+    """The face, once the sender has said how much room it has, or a second has passed: calls of several tasks that
+    each wait for that would lose their order. What can't be entered is nobody's to close, and ends here."""
+    try:
+        made = face()
+        if of.sender.node.is_started:
+            await in_task(of.sender.intake.await_begin)
+    except BaseException:
+        await in_thread(of.abort)
+        raise
+    return made
+
+
 class AsyncReceiving(AsyncFace[R]):
     """Receiving."""
 

@@ -6,7 +6,7 @@ import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
-from surepipe.actors.async_face import AsyncReceiving, AsyncSending
+from surepipe.actors.async_face import AsyncReceiving, AsyncSending, entered
 from surepipe.actors.channels.end import ChannelEnd, ChannelTerms
 from surepipe.actors.codecs import CodecChoice, choose_codec, wire_form
 from surepipe.actors.consuming.consumer import (
@@ -206,7 +206,7 @@ class ChannelFace(Face):
         self._opened()
 
     async def __aenter__(self) -> AsyncChannel:
-        return AsyncChannel(self)
+        return await entered(self, lambda: AsyncChannel(self))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.role}): {self._composition}"

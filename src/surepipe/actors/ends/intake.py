@@ -363,7 +363,7 @@ class SenderEntry:
         """
         self.refuse_inside(until)
         end = self._end(timeout)
-        self._begun(BEGUN_S)
+        self.await_begin()
         mark = self._put_one(payload, until, self._left(end))
         if mark.until is not Until.TAKEN:
             self.wait_for(mark, self._left(end))
@@ -373,12 +373,12 @@ class SenderEntry:
         which was just made has begun. Raises what ``offer`` raises.
         """
         self.refuse_inside(Until.ACCEPTED)
-        self._begun(None)
+        self.await_begin(None)
         mark = self._put_one(payload, Until.ACCEPTED, 0.0)
         if mark.until is not Until.TAKEN:
             self.wait_for(mark, None)
 
-    def _begun(self, limit: float | None) -> None:
+    def await_begin(self, limit: float | None = BEGUN_S) -> None:
         """Wait until a sender that was just made has said how much room it has, which is no wait for room."""
         if not self._promised:
             self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, limit)
@@ -402,7 +402,7 @@ class SenderEntry:
             for number, payload in enumerate(run):
                 self._check_size(payload, f"payload {number}")
         end = self._end(timeout)
-        self._begun(BEGUN_S)
+        self.await_begin()
         taken = 0
         try:
             while taken < len(run):

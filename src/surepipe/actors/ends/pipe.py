@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from typing import Unpack
 
-from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
+from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.assembly import Assembly, PipeKeywords, PipeOptions
 from surepipe.actors.ends.face import EXIT_S, Face
@@ -97,7 +97,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     async def __aenter__(self) -> AsyncPipe:
         """The async face, for the loop that runs here."""
-        return AsyncPipe(self)
+        return await entered(self, lambda: AsyncPipe(self))
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"

@@ -18,7 +18,7 @@ import logging
 from dataclasses import replace
 from typing import Unpack
 
-from surepipe.actors.async_face import AsyncHandling, AsyncReplaying
+from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
 from surepipe.actors.channels.switch import SharedSide
 from surepipe.actors.consuming.coroutines import in_task, in_thread
 from surepipe.actors.consuming.handling import HandlingFace
@@ -66,7 +66,7 @@ class LoneSender(ReplayingFace):
 
     async def __aenter__(self) -> AsyncSender:
         """The async face, for the loop that runs here."""
-        return AsyncSender(self)
+        return await entered(self, lambda: AsyncSender(self))
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"

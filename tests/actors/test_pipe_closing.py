@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
 import threading
@@ -279,3 +280,18 @@ def test_a_handler_that_does_not_end_gets_the_time_of_close_once() -> None:
     for thread in threads:
         thread.join(PATIENCE_S)
     assert left == [1.0]
+
+
+def test_what_is_closed_is_not_entered() -> None:
+    """A block over it would look as if it had worked, until the first message."""
+    pipe = Pipe("orders")
+    pipe.close()
+    with pytest.raises(PipeClosed, match="make another one"), pipe:
+        raise AssertionError("it was entered")
+
+    async def enter() -> None:
+        async with pipe:
+            raise AssertionError("it was entered")
+
+    with pytest.raises(PipeClosed, match="make another one"):
+        asyncio.run(enter())

@@ -245,6 +245,24 @@ def test_a_replay_goes_on_behind_one_that_gave_up_its_letter(tmp_path: Path) -> 
         assert got.done == [*range(8)]
 
 
+def test_a_letter_that_is_not_there_is_not_replayed_in_silence(tmp_path: Path) -> None:
+    """By its index: an error names it, and a replay that waits is not taken over."""
+    with (
+        sqlite_store(tmp_path) as store,
+        Pipe("orders", journal=store, dead_letter=store, retries=1) as pipe,
+    ):
+        pipe.receive(Stops(1, 2))
+        pipe.send_many([1, 2])
+        pipe.flush(PATIENCE_S)
+        letters = DeadLetterStream(store, "orders/dead")
+        for index in (-1, 0, 3, 999):
+            with pytest.raises(LookupError, match=f"orders/dead has no letter {index}"):
+                pipe.replay(letters, index=index)
+        assert letters.delete(1, 0)
+        assert pipe.replay(letters, index=1).count == 0
+        assert pipe.replay(letters, index=2).count == 1
+
+
 def test_the_level_of_the_letters_enters_the_guarantee(tmp_path: Path) -> None:
     """Letters of level process: power-loss is not tolerated, though state and journal are."""
     with (

@@ -101,8 +101,8 @@ class ReplayingFace(SendingFace, StartingFace):
         by the same reader takes over, and this one ends with an error. ``timeout`` is for each letter. A message
         that fails again has a letter of its own, which tells how often it was replayed.
 
-        Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over)
-        and StoreReset (the letters were made anew).
+        Raises what ``send`` raises, StoreUnavailable (call again), ``errors.Fenced`` (another replay took over),
+        StoreReset (the letters were made anew) and LookupError (there is no letter of that index).
         """
         is_count = letters_max is None or (type(letters_max) is int and letters_max >= 0)
         is_index = index is None or type(index) is int
@@ -115,6 +115,8 @@ class ReplayingFace(SendingFace, StartingFace):
             require(is_right, f"replay into {self.name}: {name}", value, wanted)
         self._require_seconds(timeout)
         self.check_outside("replay")
+        if index is not None and letters.show(index) is None:
+            raise LookupError(f"{letters.stream} has no letter {index}; they count from 1")
         replay = Replay(
             letters,
             letters.store,

@@ -206,6 +206,7 @@ class ChannelFace(Face):
         self._opened()
 
     async def __aenter__(self) -> AsyncChannel:
+        self._require_open()
         return await entered(self, lambda: AsyncChannel(self))
 
     def __str__(self) -> str:

@@ -126,7 +126,13 @@ class Named:
         _OPEN.discard(self)
 
     def __enter__(self) -> Self:
+        self._require_open()
         return self
+
+    def _require_open(self) -> None:
+        """Raises PipeClosed where nothing can be done with it any more."""
+        if self._is_closed:
+            raise PipeClosed(f"{self._noun} {self.name} is closed: make another one")
 
     def __exit__(
         self,
@@ -205,8 +211,7 @@ class StartingFace(Named):
     def start(self) -> None:
         """Begin to send and to take messages; a second call does nothing. Only for what was made with
         ``start=False``, which has opened its route already."""
-        if self._is_closed:
-            raise PipeClosed(f"{self._noun} {self.name} is closed")
+        self._require_open()
         try:
             for end in self._ends:
                 end.start()

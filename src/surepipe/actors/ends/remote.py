@@ -66,6 +66,7 @@ class LoneSender(ReplayingFace):
 
     async def __aenter__(self) -> AsyncSender:
         """The async face, for the loop that runs here."""
+        self._require_open()
         return await entered(self, lambda: AsyncSender(self))
 
     def __str__(self) -> str:
@@ -173,6 +174,7 @@ class PipeReceiver(LoneReceiver):
 
     async def __aenter__(self) -> AsyncReceiver:
         """The async face, for the loop that runs here."""
+        self._require_open()
         return AsyncReceiver(self)
 
     def finish(self) -> None:
@@ -251,6 +253,7 @@ class StreamReceiver(LoneReceiver):
 
     async def __aenter__(self) -> AsyncStreamReceiver:
         """The async face, for the loop that runs here."""
+        self._require_open()
         return AsyncStreamReceiver(self)
 
     def catch_up(self, timeout: float | None = None) -> bool:

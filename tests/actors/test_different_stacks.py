@@ -12,9 +12,11 @@ from surepipe import (
     ConfigurationError,
     FaultyRoute,
     LocalRoute,
+    Pipe,
     PipeNotice,
     PipeReceiver,
     PipeSender,
+    PipeStopped,
     StacksDiffer,
     TcpRoute,
 )
@@ -23,6 +25,7 @@ from surepipe.actors.routes import Route
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.steps import StepRuntime
 from surepipe.actors.threads import ThreadRuntime
+from surepipe.simulation.stores.store import SimulatedStore
 from tests.kit.stacks import Layers, directory
 
 STACKS = directory()
@@ -178,3 +181,32 @@ def test_codecs_that_cannot_read_each_other_are_a_difference_too(
             ]
             own, other = texts if codecs[0] == "auto" else reversed(texts)
             assert_told_at_both(ends, own, other)
+
+
+@pytest.mark.parametrize(
+    ("former", "new"),
+    [("reliable", "continuous-index > multi-unconfirmed"), ("multi-unconfirmed", "resend")],
+)
+def test_a_receiver_with_the_state_of_another_stack_says_so_at_once(former: str, new: str) -> None:
+    """Nothing of it is handled, no actor dies of it, and with the former layers all goes on where it was."""
+    store, seen, told = SimulatedStore(), list[object](), list[PipeNotice]()
+
+    def life(layers: str) -> Pipe:
+        layer_list: Layers = layers.split(" > ")
+        pipe = Pipe("orders", layer_list, state=store, runtime=StepRuntime(1), notices=told.append)
+        pipe.receive(seen.append)
+        return pipe
+
+    with life(former) as pipe:
+        pipe.send_many([0, 1])
+        pipe.flush(WITHIN_S)
+    changed = life(new)
+    named = f"was stored by {former}, and this one is {new}: give it the layers that it had, or another name"
+    with pytest.raises(PipeStopped, match=named):
+        changed.send(2, until="confirmed", timeout=WITHIN_S)
+    assert [str(one.kind) for one in told] == ["Mismatch"]
+    changed.abort()
+    with life(former) as pipe:
+        pipe.send(3)
+        pipe.flush(WITHIN_S)
+    assert seen == [0, 1, 3]

@@ -18,6 +18,7 @@ from surepipe.core.store_requests import (
     Batch,
     Entries,
     OtherStack,
+    Position,
     Store,
     StoreOutcome,
     StoreRequest,
@@ -162,6 +163,57 @@ def test_a_writer_may_change_its_stack_once_everything_is_read() -> None:
         again = world.receiver([{"stream": {"start": "earliest", "reader": "second"}}])
         with pytest.raises(StacksDiffer, match=r"has stream, .* has dedupe > stream,"):
             next(iter(again))
+
+
+@pytest.mark.parametrize("own", STACKS)
+def test_the_layers_are_changed_as_the_page_says(own: str) -> None:
+    """Let the readers read everything, then start the sender with the new layers, and the reader after it. Its
+    place in the stream is there; what the former layers knew is nothing to the new ones. Two lives with each."""
+    for other in STACKS:
+        store, seen = MemoryStore(), list[object]()
+        for number, name in enumerate((own, own, other, other, own)):
+            with ExitStack() as stack:
+                world = World(stack, store)
+                sender = world.sender(STACKS[name])
+                for message in (2 * number, 2 * number + 1):
+                    sender.send(message, until="confirmed", timeout=WITHIN_S)
+                receiver = world.receiver(STACKS[name])
+                receiver.receive(seen.append)
+                assert receiver.catch_up(WITHIN_S)
+        assert seen == list(range(10)), other
+
+
+@pytest.mark.parametrize("own", STACKS)
+@pytest.mark.parametrize("had_a_place", [False, True])
+def test_a_reader_of_another_stack_leaves_nothing_that_stops_the_right_one(
+    own: str, *, had_a_place: bool
+) -> None:
+    """It is refused, and closed in order. What the right one knew is still there."""
+    for other in STACKS:
+        if other == own:
+            continue
+        store, seen = MemoryStore(), list[object]()
+        with ExitStack() as stack:
+            world = World(stack, store)
+            sender = world.sender(STACKS[own])
+            sender.send(0, until="confirmed", timeout=WITHIN_S)
+            if had_a_place:
+                right = world.receiver(STACKS[own])
+                right.receive(seen.append)
+                assert right.catch_up(WITHIN_S)
+                right.close()
+            sender.send(1, until="confirmed", timeout=WITHIN_S)
+            before = store.get("orders", "orders")
+            wrong = world.receiver(STACKS[other])
+            with pytest.raises(StacksDiffer):
+                next(iter(wrong))
+            wrong.close()
+            if had_a_place:
+                after = store.get("orders", "orders")
+                assert isinstance(before, Position)
+                assert isinstance(after, Position)
+                assert (after.next, after.state) == (before.next, before.state)
+            assert next(iter(world.receiver(STACKS[own]))) == int(had_a_place), other
 
 
 @pytest.mark.long

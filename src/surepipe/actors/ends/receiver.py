@@ -142,6 +142,7 @@ class ReceiverEnd(NodeEnd):
             terms=self._terms,
         )
         stack.asserts = self.options.asserts
+        stack.knows_writers = self._stream is not None
         return stack
 
     def _state_in(self, state: StateStore) -> bytes | None:
@@ -426,11 +427,19 @@ class ReceiverEnd(NodeEnd):
         """A store says that a later owner receives. To begin again would depose that one."""
         self._stays_ended(actor, NoticeKind.FENCED, why)
 
+    def has_other_state(self, actor: ReceiverHost, why: str) -> None:
+        """What is stored for it is of another stack: to begin without it would handle messages again."""
+        self._ends_here(actor, NoticeKind.MISMATCH, why)
+        self.mismatched(why)
+
     def _stays_ended(self, actor: ReceiverHost, kind: NoticeKind, why: str) -> None:
+        self._ends_here(actor, kind, why)
+        self.gave_up(why)
+
+    def _ends_here(self, actor: ReceiverHost, kind: NoticeKind, why: str) -> None:
         actor.over = True
         self.node.retire(self)
         self.around.notices.tell(Notice(kind, 0, (), why))
-        self.gave_up(why)
 
     def state_after(self, work: Work, through: int) -> bytes | None:
         """From the consumer: the state to commit with effects; None when that work's incarnation is gone.

@@ -23,7 +23,7 @@ from surepipe.actors.threads import ThreadRuntime
 from surepipe.actors.tracing import ReceiverTrace, after
 from surepipe.core.effects import Deliver, Effect, Notice, NoticeKind, Ranges
 from surepipe.core.machine import CommittedMachine, ReceiverMachine
-from surepipe.errors import Fenced, StoreUnavailable, named
+from surepipe.errors import Fenced, StacksDiffer, StoreUnavailable, named
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stream.position import StreamPlace
@@ -127,6 +127,10 @@ class Watcher(Protocol):
 
     def replaced(self, actor: ReceiverHost, why: str) -> None:
         """The store says the same, before there is a machine."""
+        ...
+
+    def has_other_state(self, actor: ReceiverHost, why: str) -> None:
+        """What is stored for it is of another stack, so there is no machine."""
         ...
 
 
@@ -244,6 +248,10 @@ class ReceiverHost(Host[ReceivingMachine]):
         except Fenced as error:
             assert self._watcher is not None, "only an end with a state has anything to lose"
             self._watcher.replaced(self, str(error))
+            return False
+        except StacksDiffer as error:
+            assert self._watcher is not None, "only an end with a state has one of another stack"
+            self._watcher.has_other_state(self, str(error))
             return False
         self.is_built = True
         self.has_boxes = not self.machine.confirms

@@ -32,7 +32,7 @@ from surepipe.core.effects import (
 )
 from surepipe.core.machine import Randomness
 from surepipe.core.timing import earlier
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer
 from surepipe.pipes.catalogue import kind_of, receiver_layer, sender_layer
 from surepipe.pipes.kinds.index import FRAME_BYTES
 from surepipe.pipes.options import LayerOptions, RetryOptions
@@ -44,6 +44,7 @@ from surepipe.pipes.stack.boundary import (
     decode_state,
     encode_state,
     given_up_in,
+    stack_in,
 )
 from surepipe.pipes.stack.counters import fresh_counters
 from surepipe.pipes.stack.delivery import Delivery, DeliveryBase, Posting
@@ -210,6 +211,8 @@ class Stack:
             "take_confirm",
             "agreement",
             "effects",
+            "knows_writers",
+            "_kinds",
             "_todo",
         ),
     )
@@ -853,10 +856,15 @@ class ReceiverStack(Stack):
         ]
         self.producer_of = self.layers[0].producer_of
         self.delivery = self._new_delivery(key_of)
-        if state is not None:
-            for layer, cursor in zip(self.layers, decode_state(state), strict=True):
-                layer.restore_cursor(cursor)
-            self.delivery.restore(given_up_in(state, pipe))
+        self._kinds = " > ".join(option.kind for option in self.options)
+        self.knows_writers = False
+        """Whether the host stops this end before a message that was written for another stack."""
+        is_other = state is not None and self._stored_by_others(state)
+        if state is not None and (is_other or not self._restored(len(layers), state)):
+            raise StacksDiffer(
+                f"the state of this receiver was stored by {stack_in(state) or 'another stack'}, and this one is "
+                f"{self._kinds}: give it the layers that it had, or another name"
+            )
 
     def _new_delivery(self, key_of: KeyOf | None) -> DeliveryBase:
         boundary, ends = self.boundary, (self.rng, self.pipe)
@@ -903,20 +911,39 @@ class ReceiverStack(Stack):
 
     def state(self, epoch: int, also: Ranges) -> bytes:
         """What is stored of this end when ``also`` is settled in the outermost layer."""
-        return encode_state(self.cursors(epoch, also), self.delivery.given_up_without(epoch, also))
+        given_up = self.delivery.given_up_without(epoch, also)
+        return encode_state(self.cursors(epoch, also), given_up, self._kinds)
 
     def restore_above(self, layer: int, state: bytes) -> object:
-        """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack)."""
+        """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack).
+
+        The place in a stream is one for any layers above it. What those of another stack knew is nothing to these,
+        where whoever wrote for them is told from whoever writes for these before a message is handed up.
+        """
+        if self._stored_by_others(state):
+            goes_on = self.knows_writers and layer == len(self.layers) - 1
+            return decode_state(state)[-1] if goes_on and not given_up_in(state, "") else None
+        cursors = self._restored(layer, state)
+        return cursors[layer] if cursors else None
+
+    def _stored_by_others(self, state: bytes) -> bool:
+        try:
+            return stack_in(state) not in ("", self._kinds)
+        except ValueError:
+            return False
+
+    def _restored(self, count: int, state: bytes) -> list[object]:
+        """Restore so many layers; returns the cursors of all, none where it is no state of this stack."""
         try:
             cursors = decode_state(state)
-        except ValueError:
-            return None
-        if len(cursors) != len(self.layers):
-            return None
-        for above, cursor in zip(self.layers[:layer], cursors[:layer], strict=True):
-            above.restore_cursor(cursor)
-        self.delivery.restore(given_up_in(state, self.pipe))
-        return cursors[layer]
+            if len(cursors) != len(self.layers):
+                return []
+            for layer, cursor in zip(self.layers[:count], cursors, strict=False):
+                layer.restore_cursor(cursor)
+            self.delivery.restore(given_up_in(state, self.pipe))
+        except (ValueError, TypeError, LookupError, AttributeError):  # of another shape
+            return []
+        return cursors
 
     def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
         """Hand messages of the layer below to a layer: each is one of its data frames."""

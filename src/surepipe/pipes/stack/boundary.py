@@ -6,7 +6,7 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Any, cast
+from typing import cast
 
 from surepipe.core.effects import Letter
 from surepipe.core.timing import BackOff
@@ -98,8 +98,8 @@ TEXT_KEPT = 100
 """Characters of an error's type and text that a state keeps."""
 
 
-def encode_state(cursors: list[object], given_up: Sequence[Letter] = ()) -> bytes:
-    """The stored form of the cursors of a stack, and of what was given up: canonical JSON.
+def encode_state(cursors: list[object], given_up: Sequence[Letter] = (), stack: str = "") -> bytes:
+    """The stored form of the cursors of a stack, of which kinds it is made, and what was given up: canonical JSON.
 
     Letters stand there without their payloads, which their senders have; a state may be 64 KiB long at the most.
     """
@@ -110,14 +110,22 @@ def encode_state(cursors: list[object], given_up: Sequence[Letter] = ()) -> byte
         ]
         for letter in given_up
     ]
-    state = [{"given_up": notes}, *cursors] if notes else cursors
+    head: dict[str, object] = {"given_up": notes} if notes else {}
+    if stack:
+        head["stack"] = stack
+    state = [head, *cursors] if head else cursors
     return json.dumps(state, separators=(",", ":"), sort_keys=True).encode()
 
 
 def decode_state(state: bytes) -> list[object]:
     """The cursors in a stored state, outermost layer first."""
     found = cast("list[object]", json.loads(state))
-    return found[1:] if _notes_in(found) else list(found)
+    return found[1:] if _head_of(found) else list(found)
+
+
+def stack_in(state: bytes) -> str:
+    """The kinds of the stack that stored this; empty where an earlier version did."""
+    return str(_head_of(json.loads(state)).get("stack", ""))
 
 
 def given_up_in(state: bytes, pipe: str) -> list[Letter]:
@@ -133,5 +141,11 @@ def given_up_in(state: bytes, pipe: str) -> list[Letter]:
 
 
 def _notes_in(state: list[object]) -> list[tuple[str, int, int, int, str, str, str]]:
+    return cast(
+        "list[tuple[str, int, int, int, str, str, str]]", _head_of(state).get("given_up", [])
+    )
+
+
+def _head_of(state: list[object]) -> dict[str, object]:
     first = state[0] if state else None
-    return cast("dict[str, Any]", first)["given_up"] if isinstance(first, dict) else []
+    return cast("dict[str, object]", first) if isinstance(first, dict) else {}

@@ -226,7 +226,10 @@ class StreamPlace(ReceiverLayer):
         if position.state:
             cursor = self.port.restore_above(position.state)
             if not is_cursor(cursor):
-                detail = f"the position of reader {self.reader!r} holds the state of another stack"
+                detail = (
+                    f"the position of reader {self.reader!r} holds the state of another stack: give it the layers "
+                    "that it had, or another name"
+                )
                 self._stop(NoticeKind.DIVERGED, (), detail)
                 return
             incarnation = incarnation_in(cursor)

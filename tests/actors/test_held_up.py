@@ -20,7 +20,11 @@ from surepipe import (
     StreamSender,
 )
 from surepipe.actors import StepRuntime
+from surepipe.actors.ends.assembly import PipeKeywords
+from surepipe.core.store_requests import Store
 from surepipe.errors import SurepipeError
+from surepipe.pipes.catalogue import LayerText
+from surepipe.simulation.stores.store import SimulatedStore
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.stored_kit import sqlite_store
@@ -205,3 +209,39 @@ def test_a_store_of_either_end_is_away(role: str, steps: StepRuntime, tmp_path: 
                     pipe.send(4, timeout=5)
             store.calm()
             pipe.flush()
+
+
+RELIABLE: LayerText = {"reliable": {"window": 4, "backlog": 4, "run_max": 1}}
+RETRIES: LayerText = {"multi-unconfirmed": {"window": 4, "backlog": 4, "run_max": 1}}
+
+
+def _accepted(layers: list[LayerText], journal: Store | None) -> tuple[int, str]:
+    """How many messages a pipe takes whose handler never ends, and what it advises then."""
+    options: PipeKeywords = {"runtime": StepRuntime(1)}
+    if journal is not None:
+        options["journal"] = journal
+    pipe = Pipe("p", layers, **options)
+    count = 0
+    try:
+        while count < 1_000:
+            pipe.send(count, timeout=1)
+            count += 1
+    except PipeFull as full:
+        return count, str(full).partition("Try again then, or raise ")[2]
+    finally:
+        pipe.abort()
+    return count, ""
+
+
+def test_the_options_that_are_named_give_more_room() -> None:
+    """Of the layer that sends again, of the layer for order above it, and with a journal."""
+    order: LayerText = {"continuous-index": {"receive_window": 4}}
+    wider: LayerText = {"continuous-index": {"receive_window": 40}}
+    longer: LayerText = {"multi-unconfirmed": {"window": 4, "backlog": 40, "run_max": 1}}
+    assert _accepted([RELIABLE], None) == (8, "backlog")
+    assert _accepted([order, RETRIES], None) == (4, "receive_window of continuous-index")
+    assert _accepted([order, longer], None) == (4, "receive_window of continuous-index")
+    assert _accepted([wider, RETRIES], None) == (40, "receive_window of continuous-index")
+    kept, longer_kept = SimulatedStore(), SimulatedStore()
+    assert _accepted([order, RETRIES], kept) == (8, "backlog of multi-unconfirmed")
+    assert _accepted([order, longer], longer_kept) == (44, "backlog of multi-unconfirmed")

@@ -236,6 +236,19 @@ class IndexOptions(LayerOptions):
         return self.receive_window_bytes
 
 
+def keeper_of(layers: Sequence[LayerOptions]) -> BacklogOptions | None:
+    """The outermost layer that keeps messages which are not on the way yet."""
+    return next((layer for layer in layers if isinstance(layer, BacklogOptions)), None)
+
+
+def room_options(layers: Sequence[LayerOptions], *, journaled: bool) -> str:
+    """The options that say how much a sender accepts, in words; a journal has a backlog of its own, as large."""
+    outermost, keeper = layers[0], keeper_of(layers)
+    if keeper is None or keeper is outermost:
+        return "backlog" if keeper else ""
+    return f"backlog of {keeper.kind}" if journaled else f"receive_window of {outermost.kind}"
+
+
 def entry_layer(layers: Sequence[LayerOptions]) -> int | None:
     """The layer whose messages carry confirms of the opposite stack of a channel; None if none can.
 

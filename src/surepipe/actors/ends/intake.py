@@ -293,6 +293,8 @@ class SenderEntry:
         confirmed only when that handler is done."""
         self.held_up: Callable[[], str] = lambda: "what was sent waits for its confirmation"
         """What the confirmation waits for, as far as its end knows, and what to do about that."""
+        self.room_options = "backlog"
+        """The options that say how much is accepted."""
         self.is_ending = False
         """Its end closes, though it still takes messages: those of a handler that has not come to its end."""
         self._over: Refusal | None = None
@@ -511,8 +513,8 @@ class SenderEntry:
                 if mark.open and mark.open[0][:2] == mine:
                     raise WaitsForItself(
                         f"pipe {self.pipe} is full, and who sends is its own handler: room comes only when the "
-                        "message that is handled here is done. Raise backlog, give lanes, send with a timeout, or "
-                        "send outside of the handler"
+                        f"message that is handled here is done. Raise {self.room_options}, give lanes, send with "
+                        "a timeout, or send outside of the handler"
                     )
         finally:
             mark.abandoned = True
@@ -532,9 +534,8 @@ class SenderEntry:
         if self.refusal is not None:
             kind, text = self.refusal
             return kind(text)
-        return PipeFull(
-            f"pipe {self.pipe} has no room: {self.held_up()}. Try again then, or raise backlog"
-        )
+        advice = f", or raise {self.room_options}" if self.room_options else ""
+        return PipeFull(f"pipe {self.pipe} has no room: {self.held_up()}. Try again then{advice}")
 
     # Marks.
 

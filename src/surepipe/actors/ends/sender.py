@@ -42,7 +42,7 @@ from surepipe.errors import (
     SurepipeError,
 )
 from surepipe.errors import Fenced as FencedError
-from surepipe.pipes.options import BacklogOptions, LayerOptions
+from surepipe.pipes.options import BacklogOptions, LayerOptions, room_options
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
 from surepipe.pipes.stream.options import Stream
@@ -293,6 +293,7 @@ class SenderEnd(NodeEnd):
             silent=self.silences.text,
         )
         self.intake.held_up = self.held_up
+        self.intake.room_options = room_options(self._layers, journaled=journal is not None)
 
     def held_up(self) -> str:
         """What the confirmation of what was sent waits for, as far as it can be known here, and what to do."""

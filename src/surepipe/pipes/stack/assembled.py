@@ -518,7 +518,7 @@ class SenderStack(Stack):
             Intake(self, self.layers[0], limit, life_hint)
             if journal is None
             else JournaledIntake(
-                self, self.layers[0], layers[0], life_hint, contents=journal, rng=rng
+                self, self.layers[0], self.options, life_hint, contents=journal, rng=rng
             )
         )
         self.undeliverable: dict[int, Posting] = {}

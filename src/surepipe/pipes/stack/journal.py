@@ -59,7 +59,7 @@ from surepipe.core.machine import Randomness
 from surepipe.core.ranges import RangeSet
 from surepipe.core.snapshot import stateful
 from surepipe.core.timing import BackOff
-from surepipe.pipes.options import BacklogOptions, LayerOptions
+from surepipe.pipes.options import BacklogOptions, LayerOptions, keeper_of
 from surepipe.pipes.stack.fencing import life_above, next_life
 from surepipe.pipes.stack.intake import Intake, IntakePort
 from surepipe.pipes.stack.layers import SenderLayer
@@ -139,17 +139,15 @@ class JournaledIntake(Intake):
         self,
         port: IntakePort,
         outermost: SenderLayer,
-        options: LayerOptions,
+        options: Sequence[LayerOptions],
         life_hint: int,
         *,
         contents: JournalContents,
         rng: Randomness,
     ) -> None:
         life = life_above(contents.last_life, life_hint)
-        super().__init__(port, outermost, options.message_max_bytes, life)
-        bounds = (
-            options if isinstance(options, BacklogOptions) else BacklogOptions.model_validate({})
-        )
+        super().__init__(port, outermost, options[0].message_max_bytes, life)
+        bounds = keeper_of(options) or BacklogOptions.model_validate({})
         self.bound = bounds.backlog
         self.bound_bytes = bounds.backlog_bytes
         self.rng = rng

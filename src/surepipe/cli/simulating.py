@@ -335,6 +335,7 @@ def _note(simulation: Simulation, results: Sequence[PlanResult], found: Findings
     """What is to be said of the stages beside the verdict, whatever that is."""
     simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
     simulation.not_compared = in_any(one.not_compared for one in results)
+    simulation.judged = frozenset(end for one in results for end in one.judged)
     simulation.by_order = frozenset(who for one in results for who in one.by_order)
     for one in results:
         simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))

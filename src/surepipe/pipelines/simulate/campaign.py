@@ -66,6 +66,10 @@ ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zom
 ANSWERS = 20
 EFFECT_ON = "effect on "
 """So begins the line of an effect among answers; names of stages have no space."""
+IT_ACCEPTS = (
+    "The check that there is says nothing of that: it accepts a run in which nothing of it happened, and one in "
+    "which all of it happened far too often"
+)
 SHRINK_REPLAYS = 120
 ALONE_REPLAYS = 40
 PATIENCE_US = 300_000_000
@@ -119,8 +123,10 @@ class PlanResult:
     """globals of the stages' modules that runs have changed"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    judged: frozenset[str] = frozenset()
+    """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
-    """who does other things outside when the messages come in another order, where no check looks at them"""
+    """who does other things outside when the messages come in another order, where no check judges them"""
     unreached: Told = field(default_factory=dict[str, str])
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: Told = field(default_factory=dict[str, str])
@@ -350,7 +356,10 @@ def run_seeds(
     if known is not None:
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
-        found.retold = {**known.retold, **known.unchecked}
+        found.judged = known.judged
+        accepts = f". {IT_ACCEPTS}" if has_check else ""
+        unchecked = {f"{text}{accepts}": stage for text, stage in known.unchecked.items()}
+        found.retold = {**known.retold, **unchecked}
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):

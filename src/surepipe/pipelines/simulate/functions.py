@@ -37,6 +37,10 @@ class Functions:
         self._given = given or {}
         self.check: Callable[[object], object] | None = None
 
+    def use(self, path: str, function: Function) -> None:
+        """From now on what stands at this path, or its double, is this one."""
+        self._given = {**self._given, self._replaced.get(path, path): function}
+
     def find(self, path: str) -> Function:
         """The function, class or double. Raises ConfigurationError that says what is wrong."""
         path = self._replaced.get(path, path)

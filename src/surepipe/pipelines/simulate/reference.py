@@ -8,14 +8,16 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import isclass, iscoroutinefunction
 from typing import TypeAlias
 
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import StagePart
+from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
@@ -27,7 +29,7 @@ from surepipe.pipelines.simulate.ends import (
     canonical,
     effects_of,
 )
-from surepipe.pipelines.simulate.functions import globals_in
+from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
 from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
@@ -149,7 +151,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
     leaks: dict[str, str] = {}
-    if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
+    rest = [end for end in by_hand.arrived if end in first and end not in expected]
+    if rest:
         later = plainly(subject, otherwise, later=True)
         leaks = dict(_leaking(subject, by_hand, plainly(subject, calm)))
         for end in rest:
@@ -160,11 +163,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
     silent |= {end for end, texts in expected.items() if not texts}
-    looked_at = _looked_at(world)
+    check = _Check(subject, calm, world)
     unreached = dict(_unreached(subject, silent, by_hand, _stuck(subject, world)))
-    if subject.needs_all and (RUN, "dead") in looked_at:  # its check knows of the dead letters
-        unreached = {}
-    is_refused = any(violation.property == "user" for violation in world.found)
+    if subject.needs_all and unreached and check.judges((RUN, "dead")):
+        unreached = {}  # it knows of the dead letters
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
@@ -180,7 +182,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     by_order = {
         (by_hand.effects[what].partition(" ")[0], "does outside")
         for what in again - steady
-        if what[:2] not in looked_at
+        if not check.judges(what[:2])
     }
     if subject.needs_all and subject.functions().check is None:
         by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
@@ -190,24 +192,103 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         expected,
         unreached,
         left_out,
-        is_refused,
+        _is_refused(world),
         twice.slips,
         effects,
         retold,
         {text: what.stage for text, what in keyless.items()},
-        {text: what.stage for text, what in keyless.items() if what.look not in looked_at},
+        {text: what.stage for text, what in keyless.items() if not check.judges(what.look)},
         keyed,
         veils,
         frozenset(by_order),
         tuple(leaks),
+        frozenset(end for end in rest if check.judges_end(end)),
         _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
 
 
-def _looked_at(world: World) -> Collection[Look]:
-    """What the user's check has asked for, which is what it judges; whatever else there is, it says nothing of."""
+class _Check:
+    """The user's check: it judges what it looks at, and would say no about; of all else it says nothing."""
+
+    def __init__(self, subject: PlanSubject, calm: Options, world: World) -> None:
+        """``world``: that of a run without faults, of these options."""
+        self._subject = subject
+        self._calm = calm
+        self._outcome = _outcome_of(world)
+        self._known: dict[Look, bool] = {}
+
+    def judges(self, look: Look) -> bool:
+        """Dead letters, or something outside."""
+        if look not in self._known:
+            self._known[look] = look in self._outcome.looked_at and self._minds(look)
+        return self._known[look]
+
+    def judges_end(self, end: str) -> bool:
+        """What comes there. A function that has it may keep it where no run knows of it, so there the check is
+        asked about runs in which that function does nothing, or everything twice."""
+        part = self._subject.plan.part(end)
+        path = part.call if isinstance(part, PythonSink) else getattr(part, "does", "")
+        if ":" in path and any(
+            self._refuses(path, way) for way in (_doing_nothing, _doing_it_twice)
+        ):
+            return True
+        is_looking = (RUN, "delivered") in self._outcome.looked_at
+        return is_looking and not isinstance(part, StagePart) and self._minds((RUN, end))
+
+    def _minds(self, look: Look) -> bool:
+        """In a run of its own, as what is outside is gone when the next one begins."""
+        world = play(self._subject, self._calm, SeededChooser(self._calm))
+        assert isinstance(world.deployment, PlanDeployment)
+        check = world.deployment.functions.check
+        return check is not None and _outcome_of(world).judged_by(check, look)
+
+    def _refuses(self, path: str, way: Callable[[Function], Function]) -> bool:
+        def functions() -> Functions:
+            found = self._subject.functions()
+            found.use(path, way(found.find(path)))
+            return found
+
+        subject = replace(self._subject, functions=functions)
+        return _is_refused(play(subject, self._calm, SeededChooser(self._calm)))
+
+
+def _doing_nothing(function: Function) -> Function:
+    del function
+
+    def nothing(message: object) -> None:
+        del message
+
+    return nothing
+
+
+def _doing_it_twice(function: Function) -> Function:
+    """Of a class nothing is known before it is made."""
+    if isclass(function):
+        return function
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def later(*given: object) -> object:
+            await function(*given)
+            return await function(*given)
+
+        return later
+
+    @wraps(function)
+    def twice(*given: object) -> object:
+        function(*given)
+        return function(*given)
+
+    return twice
+
+
+def _outcome_of(world: World) -> RunOutcome:
     assert isinstance(world.outcome, RunOutcome)
-    return world.outcome.looked_at
+    return world.outcome
+
+
+def _is_refused(world: World) -> bool:
+    return any(violation.property == "user" for violation in world.found)
 
 
 def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:

@@ -33,6 +33,7 @@ from surepipe.pipelines.simulate import written
 from surepipe.pipelines.simulate.blame import odd_answers, pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
+    IT_ACCEPTS,
     NO_CHANCE,
     PlanFailure,
     PlanResult,
@@ -402,8 +403,10 @@ class Simulation:
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    judged: frozenset[str] = frozenset()
+    """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
-    """who does other things outside when the messages come in another order, where no check looks at them"""
+    """who does other things outside when the messages come in another order, where no check judges them"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
     is_shown: bool = False
@@ -484,7 +487,8 @@ class Simulation:
             stop_at_first=stop_at_first,
         )
         found.memory = self._remember(before)
-        self.not_compared, self.by_order = found.not_compared, found.by_order
+        self.not_compared, self.judged = found.not_compared, found.judged
+        self.by_order = found.by_order
         found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
@@ -804,8 +808,10 @@ class Simulation:
         if first and not self.is_shown:
             yield written.told(first)
         for end, what in self.not_compared.items():
-            if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):
-                check = "" if self.has_check else ": a check can look at that (simulate: check:)"
+            if end in self.judged or what not in (EVERYTHING, ALL_BUT_COUNT):
+                check = (
+                    "" if end in self.judged else ": a check can look at that (simulate: check:)"
+                )
                 yield (
                     f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
                     f"{check}"
@@ -843,28 +849,28 @@ class Simulation:
                 yield from ((text, part) for text in told)
 
     def _uncompared(self) -> Iterator[tuple[str, str]]:
-        """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
-        come out; and stages that keep something: a total over messages that come in any order is another one in
+        """Ends of which too little is the same in each run for a loss to be seen, where no check minds what comes
+        out; and stages that keep something: a total over messages that come in any order is another one in
         each run, whether or not a crash has lost half of it."""
+        accepts = f". {IT_ACCEPTS}" if self.has_check else ""
         for who, what in sorted(self.by_order):
             for keeps in self._remembering(who):
                 told = (
                     f"what {who} {what} differs with the order of messages, so it is not compared, and stage "
-                    f"{keeps} Or say what has to be done (simulate: check:)"
+                    f"{keeps} Or say what has to be done (simulate: check:){accepts}"
                 )
                 yield told, who
-        if self.has_check:
-            return
-        for end, what in self.not_compared.items():
+        open_ends = {end: what for end, what in self.not_compared.items() if end not in self.judged}
+        for end, what in open_ends.items():
             if what in _UNTOLD:
-                yield f"{end}, because {_UNTOLD[what]}", end
+                yield f"{end}, because {_UNTOLD[what]}{accepts}", end
         for stage in self.subject.plan.stages:
             reached = behind(self.subject, stage.name)
-            for end in (one for one in self.not_compared if one in reached):
+            for end in (one for one in open_ends if one in reached):
                 for keeps in self._remembering(stage.name):
                     told = (
                         f"what {end} gets differs between runs without faults, and stage {keeps} Or say what has "
-                        "to come out (simulate: check:)"
+                        f"to come out (simulate: check:){accepts}"
                     )
                     yield told, end
 

@@ -52,8 +52,8 @@ class Reference:
     outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
     things outside when the messages come in another order, and no check looks at them. ``leaking``: which stages
-    answer otherwise when the same run is repeated, also among ``retold``. ``offspring``: what is to come of each
-    message."""
+    answer otherwise when the same run is repeated, also among ``retold``. ``judged``: the ends that the user's
+    check judges, of those that are not the same in each run. ``offspring``: what is to come of each message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -68,6 +68,7 @@ class Reference:
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[ByOrder] = frozenset()
     leaking: tuple[str, ...] = ()
+    judged: frozenset[str] = frozenset()
     offspring: Offspring = field(default_factory=Offspring)
 
 

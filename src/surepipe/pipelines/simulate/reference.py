@@ -31,8 +31,8 @@ from surepipe.pipelines.simulate.ends import (
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
-from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
+from surepipe.pipelines.simulate.plain import Came, Identities, Keys, Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -105,17 +105,18 @@ def not_compared(subject: PlanSubject) -> dict[str, str]:
         {
             end.name: _left_aside(known, end.name)
             for end in subject.plan.ends
-            if end.name not in known.expected or end.name in known.veils
+            if _left_aside(known, end.name)
         }
         for known in subject.references.values()
     )
 
 
 def _left_aside(known: Reference, end: str) -> str:
+    """Empty where nothing is."""
     if end not in known.expected:
         return EVERYTHING
-    veil = known.veils[end]
-    return ALL_BUT_COUNT if veil.is_whole else str(veil)
+    veil = known.veils.get(end)
+    return "" if veil is None else ALL_BUT_COUNT if veil.is_whole else str(veil)
 
 
 def in_any(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -187,7 +188,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     if subject.needs_all and subject.functions().check is None:
         by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
-    keyed = _keyed(by_hand, veils)
+    odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, back, twice)))
+    keyed = _keyed(by_hand.came if not odd_keys else (), veils)
     return Reference(
         expected,
         unreached,
@@ -202,6 +204,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         veils,
         frozenset(by_order),
         tuple(leaks),
+        odd_keys,
+        tuple(_told_of_keys(by_hand)),
         frozenset(end for end in rest if check.judges_end(end)),
         _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
@@ -338,10 +342,12 @@ def _offspring(
     )
 
 
-def _keyed(by_hand: Plain, veils: Mapping[str, Veil]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+def _keyed(
+    came: Iterable[Came], veils: Mapping[str, Veil]
+) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """What comes to each end of each key of the last book before it, in the order of its sources."""
     found: dict[str, dict[str, list[str]]] = {}
-    for one in by_hand.came:
+    for one in came:
         if one.key is not None:
             text = veils[one.end].over(one.text) if one.end in veils else one.text
             found.setdefault(one.end, {}).setdefault(one.key, []).append(text)
@@ -417,6 +423,41 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _keys_told(*found: Plain) -> Keys:
+    """What all of these runs have heard of keys."""
+    keys: Keys = {}
+    for who, told in (one for plain in found for one in plain.keys.items()):
+        for message, known in told.items():
+            keys.setdefault(who, {}).setdefault(message, {}).update(known)
+    return keys
+
+
+def _odd_keys(subject: PlanSubject, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Pipes of which a function tells two keys of one message: when it is asked again, or when the messages come
+    in another order, on another day."""
+    for (pipe, path), told in keys.items():
+        odd = next((one for one in told.items() if len(one[1]) > 1), None)
+        if odd is None:
+            continue
+        once, again, *_ = odd[1]
+        place = place_of_function(subject.functions().find(path))
+        who = f"{path} ({place})" if place else path
+        said = (
+            f"{who}, which tells the keys of pipe {pipe}, says {brief(once)} of {brief(odd[0])}, and "
+            f"{brief(again)} when it is asked again: messages that belong together keep no order then, as they go "
+            "through lanes of several keys. Make the key of the message alone (a field of it, say: key: "
+            "customer), not of the time, of chance, or of what earlier calls have left"
+        )
+        yield said, pipe
+
+
+def _told_of_keys(plain: Plain) -> Iterator[Answer]:
+    """Which key each message has, as the answers of stages are told."""
+    for (pipe, path), told in plain.keys.items():
+        who = f"{path}, which tells the keys of pipe {pipe},"
+        yield from ((who, message, next(iter(known))) for message, known in told.items())
 
 
 def leaking(subject: PlanSubject, messages: int) -> Told:

@@ -23,6 +23,7 @@ from surepipe.core.callables import require_call
 from surepipe.core.claims import Atom, Claim, Faults, parse_faults, promise_told
 from surepipe.errors import ConfigurationError, MisuseError, so_often
 from surepipe.pipelines.assessing import Verdict, assess
+from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
@@ -86,7 +87,7 @@ from surepipe.pipelines.simulate.source_text import (
     unjudged_by,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
-from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, require_pipes
+from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Reference, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
     look_first_in,
@@ -291,7 +292,8 @@ def subject_of_plan(
     finder = Functions(replaced)
     paths = [path for _, path in _paths(plan)]
     doubles = _modules(finder.find(path) for path in paths if path in replaced)
-    stages = _modules(finder.find(path) for path in paths if path not in replaced)
+    own_paths = (*paths, *_telling(plan))
+    stages = _modules(finder.find(path) for path in own_paths if path not in replaced)
     with importing():
         project = project_modules(stages, plan.folder or Path(), without=doubles)
     return PlanSubject(
@@ -323,6 +325,13 @@ def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
     for sink in plan.sinks:
         if isinstance(sink, PythonSink):
             yield f"sink {sink.name}", sink.call
+
+
+def _telling(plan: Plan) -> Iterator[str]:
+    """The functions that tell the keys of messages, and what they cost."""
+    keys = {word for pipe in plan.pipes if pipe.workers for word in key_words(plan, pipe)}
+    costs = {pipe.book.cost for pipe in plan.pipes if pipe.book is not None}
+    yield from (word for word in (*keys, *costs) if isinstance(word, str) and ":" in word)
 
 
 def _make(folder: Path) -> None:
@@ -652,6 +661,7 @@ class Simulation:
                 f"  {what}, {so_often(many)}"
                 for what, many in _counted(_failures(result.rows)).items()
             ),
+            *self._odd_keys(calm.messages),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
         told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
@@ -678,6 +688,8 @@ class Simulation:
                 letters = self._letters_of(row)
                 yield f"{said}, as without faults: its message is set aside in {letters}, as the pipeline says."
                 break
+        odd_keys = [*self._odd_keys(Options.of(example.result.script.options).messages)]
+        yield from odd_keys
         if raised:
             yield from self._against_raising([row for row, _ in raised])
         elif example.violation.property == "stage":
@@ -686,7 +698,11 @@ class Simulation:
             yield from self._between_check_and_promise(example)
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
-        elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
+        elif (
+            example.covered
+            and not (found or odd_keys)
+            and not {*self.memory, *self.subject.memory.changed}
+        ):
             yield (
                 "No stage raised or answered otherwise than without faults: a defect of surepipe, unless a stage "
                 "hides something."
@@ -707,11 +723,19 @@ class Simulation:
             )
 
     def _keyless(self, messages: int) -> Iterator[str]:
-        """What is done once more with a message that is tried again, and the check looks at."""
+        """What is done once more with a message that is tried again, and the check minds."""
+        known = self._reference(messages)
+        return (text for text in known.keyless if text not in known.unchecked)
+
+    def _odd_keys(self, messages: int) -> Iterator[str]:
+        """What is to be said of functions that tell two keys of one message."""
+        yield from (f"A defect of a key: {text}." for text in self._reference(messages).odd_keys)
+
+    def _reference(self, messages: int) -> Reference:
         with quiet(self.subject):
             known = reference_of(self.subject, messages)
         self.subject.memory.reset()
-        return (text for text in known.keyless if text not in known.unchecked)
+        return known
 
     def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
         """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:

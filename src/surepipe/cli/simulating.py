@@ -140,7 +140,8 @@ class Findings:
         for text in self.unjudged:
             yield line(("not judged: ", "warn"), text)
         for note in self.notes:
-            yield line(("note: ", "warn"), note)
+            if note not in self.failure:  # which has told it
+                yield line(("note: ", "warn"), note)
 
     def _held(self, verdict: Verdict) -> Iterator[Line]:
         if self.failure:

@@ -86,6 +86,14 @@ def test_a_key_that_no_message_has_is_told_as_the_dead_letters_say_it() -> None:
     assert "stage" not in told
 
 
+def test_a_key_that_no_message_has_is_noted_where_nothing_asks_for_it() -> None:
+    """A typo there was told when the lanes came."""
+    without = ONE.replace(", lanes: 3", "")
+    assert [*lanes(without).notes()] == []
+    (note,) = lanes(without.replace("customer", "costumer")).notes()
+    assert note.startswith("no row of lines has 'costumer', which is its key: here nothing asks")
+
+
 def test_a_key_that_a_function_can_not_tell_is_told_as_that() -> None:
     """X-24: what it raises."""
     by_function = ONE.replace("key: customer", f'key: "{__name__}:key_of"')

@@ -631,6 +631,22 @@ def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and
     assert (found.value.page, list(tmp_path.iterdir())) == (None, [])
 
 
+def test_dead_letters_that_come_without_any_fault_are_noted_where_no_check_minds_them() -> None:
+    """Few of them got no note: a third of the rows were told as held."""
+    parts = _stage("call", "not_three", LETTERS)
+    (note,) = simulation(parts).run(range(2)).notes
+    told = f"even without faults there are dead letters (1): call work ({__name__}:not_three) fails for "
+    assert note.startswith(f"{told}1 of 6 messages (ValueError: ")
+    checked = SAMPLE.replace("{messages", '{check: "CALL one_dead", messages')
+    assert simulation(parts, sample=checked).run(range(2)).notes == ()
+    assert simulation(ONE_STAGE).run(range(2)).notes == ()
+
+
+def one_dead(run: RunOutcome) -> bool:
+    """It knows of that."""
+    return run.dead == 1
+
+
 def test_a_check_that_fails_without_any_fault_is_told_why_messages_were_set_aside() -> None:
     """X-56: a number of dead letters alone says nothing of what the check misses."""
     checked = SAMPLE.replace("{messages", '{check: "CALL of_seven", messages')

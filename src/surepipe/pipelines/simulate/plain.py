@@ -52,7 +52,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import Look, Outside, outsides_of_run
+from surepipe.simulation.outside import Look, Outside, looking, outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
@@ -69,6 +69,7 @@ told."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
+ATTEMPT = "context.attempt"
 _FOR_JSON = (
     ". Give what JSON has: isoformat() of a time, str() of a uuid or Decimal, lists and mappings"
 )
@@ -177,6 +178,8 @@ class Plain:
     """of each message, by the key of its identity: what each stage answered for it"""
     refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """the same of what each stage raised for it"""
+    asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    """of each stage: what it asks for beside its message, ``ATTEMPT`` or the names of what is outside"""
     keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
 
 
@@ -551,7 +554,11 @@ class PlainRun(Deployment):
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
             self._calls_for_it[part.name] += 1
-            given = self._entered(part, entry, context, about, message)
+            with looking() as looks:
+                given = self._entered(part, entry, context, about, message)
+            asked = [name for name, _ in looks]
+            asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
+            self.found.asking.setdefault(part.name, {}).update(dict.fromkeys(asked))
             handled = Handled(text, (*self._origin, self._calls_for_it[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
@@ -666,9 +673,15 @@ def _unheard(name: str, about: About, message: object) -> None:
 
 
 class _Context(Context):
-    """Knows whether anybody has drawn."""
+    """Knows whether anybody has drawn, or asked which attempt this is."""
 
     has_drawn = False
+    has_told_attempt = False
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "attempt":
+            self.has_told_attempt = True
+        return super().__getattribute__(name)
 
     @property
     def random(self) -> Random:

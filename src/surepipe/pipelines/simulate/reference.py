@@ -204,9 +204,11 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         veils,
         frozenset(by_order),
         tuple(leaks),
+        {stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
         odd_keys,
         tuple(_told_of_keys(by_hand)),
         frozenset(end for end in rest if check.judges_end(end)),
+        "" if unreached else _set_aside(subject, by_hand, check),
         _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
 
@@ -220,6 +222,11 @@ class _Check:
         self._calm = calm
         self._outcome = _outcome_of(world)
         self._known: dict[Look, bool] = {}
+
+    @property
+    def dead(self) -> int:
+        """How many dead letters there are in that run, as far as it does not mind."""
+        return self._outcome.dead if not self.judges((RUN, "dead")) else 0
 
     def judges(self, look: Look) -> bool:
         """Dead letters, or something outside."""
@@ -577,6 +584,18 @@ class _Stuck:
     why: str
 
 
+def _set_aside(subject: PlanSubject, by_hand: Plain, check: _Check) -> str:
+    """How many dead letters come without any fault, where nobody minds, and of what."""
+    if not check.dead:
+        return ""
+    parts = [part.name for part in subject.plan.parts]
+    failed = "; ".join(ending(subject, by_hand, parts, is_failed=True))
+    return (
+        f"even without faults there are dead letters ({check.dead}){': ' if failed else ''}{failed}. Where that "
+        "is not meant, mend it, or give the sources rows like their own (simulate: sample:)"
+    )
+
+
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
     """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
     and what has no key is given to none."""
@@ -660,8 +679,10 @@ def _remembered(subject: PlanSubject, by_hand: Plain, ways: Collection[str]) -> 
     )
 
 
-def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iterator[str]:
-    """Those of these parts that messages went no further than, and why."""
+def ending(
+    subject: PlanSubject, by_hand: Plain, names: Collection[str], *, is_failed: bool = False
+) -> Iterator[str]:
+    """Those of these parts that messages went no further than, and why. ``is_failed``: only those that failed."""
     for name, one in by_hand.passages.items():
         part = subject.plan.part(name)
         if isinstance(part, StagePart):
@@ -669,7 +690,7 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
             word = f"{part.kind} {where}"
         else:
             word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"
-        if name in names and one.left_out:
+        if name in names and one.left_out and not is_failed:
             yield f"{word} gives nothing for {one.left_out} of {one.came} messages"
         if name in names and one.failed:
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TypeAlias, cast
 
 from surepipe import __version__
+from surepipe.actors.consuming.lanes import value_reader
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
@@ -67,7 +68,7 @@ from surepipe.pipelines.simulate.memory import (
     project_modules,
     told,
 )
-from surepipe.pipelines.simulate.plain import behind
+from surepipe.pipelines.simulate.plain import ATTEMPT, behind
 from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
@@ -682,7 +683,7 @@ class Simulation:
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
-            yield from [*self._remembering(stage)] or [self._going_by_more(stage)]
+            yield from [*self._remembering(stage)] or self._going_by_more(stage, example)
         for row, said in meant:
             if _is_of(row, example.violation):
                 letters = self._letters_of(row)
@@ -795,19 +796,40 @@ class Simulation:
                     f"{in_transaction(self.subject.plan)}."
                 )
 
-    def _going_by_more(self, stage: str) -> str:
-        """Of a stage that answered in two ways, where nothing is found that it keeps."""
-        return (
-            f"{stage} goes by more than its message: what earlier calls have left (in an object of a library, in "
-            "a file), chance of its own, or the time. Answer from the message alone, or "
-            f"{in_transaction(self.subject.plan)}."
-        )
+    def _going_by_more(self, stage: str, example: Counterexample) -> Iterator[str]:
+        """Of a stage that answered in two ways, where nothing is found that it keeps: what it asks for, or else
+        what it may be."""
+        known = self._reference(Options.of(example.result.script.options).messages)
+        asked = known.asking.get(stage, ())
+        outside = [name for name in asked if name != ATTEMPT]
+        who = f"{stage} goes by more than its message:"
+        if ATTEMPT in asked and stage in known.retold.values():
+            yield (
+                f"{who} by {ATTEMPT}, for which it asks, and which is another one when its message is tried "
+                "again. Let nothing of it get into the answer."
+            )
+        elif outside:
+            yield (
+                f"{who} by what the Outside {' and '.join(outside)} has when it asks there, and later messages "
+                "add to that. One that is tried again has to get the same answer, whatever came after it: let who "
+                'asks (a double, say) count up to its own message alone, see "A stage that uses a database" in '
+                "docs/simulation.md."
+            )
+        else:
+            attempt = f"{ATTEMPT}, " if asked else ""
+            yield (
+                f"{who} {attempt}what earlier calls have left (in an object of a library, in a double, in a "
+                "file), chance of its own, or the time. Answer from the message alone, or "
+                f"{in_transaction(self.subject.plan)}."
+            )
 
     def notes(self, *found: PlanResult) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run of a campaign has shown it."""
         yield from self._unpromised({kind for one in found for kind in one.faults})
         dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
-        is_explained = any(one.unreached for one in found)
+        is_explained = any(one.unreached or one.set_aside for one in found)
+        yield from dict.fromkeys(one.set_aside for one in found if one.set_aside)
+        yield from self._keys_of_none()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
                 "most messages became dead letters, so little was tried of what stands behind the stages: "
@@ -839,6 +861,20 @@ class Simulation:
                 yield (
                     f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
                     f"{check}"
+                )
+
+    def _keys_of_none(self) -> Iterator[str]:
+        """Keys that no row has, where no pipe asks for them. What is a text has no fields at all."""
+        plan = self.subject.plan
+        asked = {word for pipe in plan.pipes if pipe.workers for word in key_words(plan, pipe)}
+        for source in plan.sources:
+            word = source.key or ""
+            rows = [row for row in self.subject.messages[source.name] if not isinstance(row, str)]
+            is_open = word not in asked and bool(word and rows) and ":" not in word
+            if is_open and not any(_has(row, word) for row in rows):
+                yield (
+                    f"no row of {source.name} has {word!r}, which is its key: here nothing asks for that, and "
+                    "behind lanes each of them would become a dead letter"
                 )
 
     def _kept_by_handler(self) -> list[str]:
@@ -1015,6 +1051,14 @@ def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:
     for row, said in raised:
         counts[said] += row.count
     return counts
+
+
+def _has(row: object, word: str) -> bool:
+    try:
+        value_reader(word)(row)
+    except Exception:  # noqa: BLE001 - whatever it is, the row has no such key
+        return False
+    return True
 
 
 def _in_words(decision: Decision) -> str:

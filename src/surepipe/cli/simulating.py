@@ -46,7 +46,7 @@ from surepipe.pipelines.simulate.simulating import (
     require_expected,
     simulation_of_plan,
 )
-from surepipe.pipelines.simulate.subject import Told, explore_plan_hops
+from surepipe.pipelines.simulate.subject import Answer, Told, explore_plan_hops
 from surepipe.pipelines.simulate.written import taken_over
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.explore.result import Explored
@@ -140,7 +140,8 @@ class Findings:
         for text in self.unjudged:
             yield line(("not judged: ", "warn"), text)
         for note in self.notes:
-            yield line(("note: ", "warn"), note)
+            if note not in self.failure:  # which has told it
+                yield line(("note: ", "warn"), note)
 
     def _held(self, verdict: Verdict) -> Iterator[Line]:
         if self.failure:
@@ -335,6 +336,7 @@ def _note(simulation: Simulation, results: Sequence[PlanResult], found: Findings
     """What is to be said of the stages beside the verdict, whatever that is."""
     simulation.memory = tuple(sorted({name for one in results for name in one.memory}))
     simulation.not_compared = in_any(one.not_compared for one in results)
+    simulation.judged = frozenset(end for one in results for end in one.judged)
     simulation.by_order = frozenset(who for one in results for who in one.by_order)
     for one in results:
         simulation.subject.forgotten.update(dict.fromkeys(one.forgotten))
@@ -493,18 +495,22 @@ def _compare(
             return
 
 
-def _difference(seed: int, here: Sequence[str], there: Sequence[str]) -> str:
-    for mine, other in zip(here, there, strict=False):
-        if mine != other:
-            who, _, answer = mine.partition(": ")
+def _difference(seed: int, here: Sequence[Answer], there: Iterable[Sequence[str]]) -> str:
+    """Only what both say of one and the same message is held against each other, the first with the first."""
+    others: dict[tuple[str, str], list[str]] = {}
+    for who, message, answer in there:
+        others.setdefault((who, message), []).append(answer)
+    for who, message, answer in here:
+        known = others.get((who, message), [])
+        other = known.pop(0) if known else answer
+        if other != answer:
             is_effect = who.startswith(EFFECT_ON)
-            what = f"the {who} differs" if is_effect else f"stage {who} answered differently"
+            what = f"the {who} differs" if is_effect else f"{who} answered differently"
             subject = "What is done, and its key," if is_effect else "An answer"
             return (
-                f"not deterministic (seed {seed}): {what} for the same message: "
-                f"{answer} / {other.partition(': ')[2]}. {subject} must follow from the message alone, and not "
-                "from hash() or id(), the order of a set (sort it), the time by a clock of its own, or what the "
-                "stage keeps"
+                f"not deterministic (seed {seed}): {what} for the same message: {answer} / {other}. {subject} "
+                "must follow from the message alone, and not from hash() or id(), the order of a set (sort it), "
+                "the time by a clock of its own, or what the stage keeps"
             )
     return f"not deterministic: seed {seed} went two ways under two hash seeds"
 

@@ -300,8 +300,14 @@ class Environment(Protocol):
         """The function, or class, that 'module:name' names. Raises ConfigurationError that says what is wrong."""
         ...
 
+    def telling(self, name: str, path: str) -> Callable[[object], object]:
+        """The same of a function that tells something of the messages of the part ``name``: a key, or a cost. Who
+        asks it calls what this gives."""
+        ...
+
     def call(self, name: str, function: StageCall, message: object) -> object:
-        """Call a user's function of the part ``name``: the one place where the user's code is entered.
+        """Call a user's function of the part ``name``: the one place where the user's code is entered, ``telling``
+        apart.
 
         Waits for what an async function gives; raises what it raises, and ``stages.TimeLimit``.
         """

@@ -206,6 +206,17 @@ class Outside:
             if count > 1
         ]
 
+    @contextmanager
+    def showing(self, action: str, times: int) -> Generator[None]:
+        """Meanwhile who asks is told that each effect of this action happened so many times as often."""
+        before = self._done
+        done = {value: count * times for value, count in before.get(action, {}).items() if times}
+        self._done = {**before, action: Counter(done)}
+        try:
+            yield
+        finally:
+            self._done = before
+
 
 def _caller() -> str:
     """Where the user's code called ``do``."""

@@ -112,6 +112,38 @@ def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> Non
     assert {*advised} == {guilty}, told
 
 
+def by_attempt(order: Order, context: Context) -> Order:
+    """Another one when it is tried again."""
+    return {**order, "attempt": context.attempt}
+
+
+def told_attempts(order: Order, context: Context) -> Order:
+    """It asks which attempt it is for nothing that goes on."""
+    return {**number(order), "has_begun": context.attempt > 0}
+
+
+def all_so_far(order: Order) -> Order:
+    """What has been sent when it asks, by later messages, too."""
+    mail.do("send", order["n"], key=order["n"])
+    return {**order, "all": len(mail.count("send"))}
+
+
+ASKING = {
+    "by_attempt": "by context.attempt, for which it asks, and which is another one when its message",
+    "told_attempts": "context.attempt, what earlier calls have left (in an object of a library, in a double,",
+    "all_so_far": "by what the Outside mail has when it asks there, and later messages add to that.",
+}
+
+
+@pytest.mark.parametrize("name", ASKING)
+def test_what_a_stage_asks_for_beside_its_message_is_told_as_what_it_goes_by(name: str) -> None:
+    """X-56: it was what earlier calls have left, chance or the time, and advice that the stage follows."""
+    simulated = simulation(f"last intake call {name}", faults="bad-stage,process-replaced")
+    named, told = defects(simulated)
+    assert {*named} == {"last"}
+    assert f"last goes by more than its message: {ASKING[name]}" in told
+
+
 def twice_over(orders: list[Order]) -> Order:
     """From what a batch holds alone."""
     return {"n": [order["n"] for order in orders], "same": str(orders)}

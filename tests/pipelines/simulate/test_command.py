@@ -314,6 +314,31 @@ def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: 
 
 
 @pytest.mark.long
+def test_what_is_noted_of_a_failure_is_told_once(tmp_path: Path) -> None:
+    """As "Note" in its report, and as "note" behind it (simulation X-22)."""
+    stages = "seen = []\ndef price(order):\n    seen.append(order)\n    return {**order, 'n': len(seen)}\n"
+    done = command(shop(tmp_path, stages), "--seeds", "20", "--faults", "process-crash")
+    assert done.returncode == Exit.VIOLATED, done.stdout + done.stderr
+    assert done.stdout.lower().count("note: stages keep shop_stages.seen") == 1
+
+
+@pytest.mark.long
+def test_lanes_that_depend_on_the_hash_seed_are_told_as_what_they_are(tmp_path: Path) -> None:
+    """Other lanes give another order, so stages answer for other messages: no two of these are held against each
+    other, and none of them is accused (simulation X-25)."""
+    by_hash = (
+        SHOP.replace("lines.jsonl}", 'lines.jsonl, key: "shop_stages:lane"}')
+        .replace(", boundary: committed", ", lanes: 3")
+        .replace("layers: [reliable], ", "")
+    )
+    stages = "def lane(row):\n    return hash(f'row {row}') % 3\ndef price(row):\n    return row\n"
+    done = command(shop(tmp_path, stages, by_hash), "--seeds", "4", "--faults", "bad-stage")
+    assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
+    told = "shop_stages:lane, which tells the keys of pipe intake, answered differently for the same message: "
+    assert told in done.stderr
+
+
+@pytest.mark.long
 def test_a_key_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path) -> None:
     """Another process gives the effect another key, so it is repeated; no answer shows that (simulation X-25)."""
     stages = (

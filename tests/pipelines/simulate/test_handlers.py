@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 import re
 import signal
 from collections.abc import Callable, Generator, Mapping
@@ -295,7 +296,7 @@ def test_a_handler_without_a_check_is_not_held_where_a_file_would_not_be(what: s
 
 CHECKED: Mapping[str, Callable[[Outside, RunOutcome], object]] = {
     "counts": lambda bank, _: bank.count("charge") != {},
-    "looks through all": lambda bank, _: 99 not in [value for _, value in bank.done()],
+    "looks through all": lambda bank, _: (len(ROWS) - 1) in [value for _, value in bank.done()],
     "asks what was repeated": lambda bank, _: not bank.repeated(),
     "by the run": lambda _, run: run.outsides[0].count("charge") != {},
 }
@@ -314,6 +315,43 @@ def test_an_effect_without_a_key_is_judged_by_a_check_that_looks_at_it(how: str)
         return _both(charge, lambda run: CHECKED[how](bank, run))
 
     assert _of(build).runs == 4
+
+
+def _compares_for_nobody(bank: Outside) -> object:
+    return bank.count("charge") == {one["id"]: 1 for one in ROWS}
+
+
+def _calls_a_helper(bank: Outside) -> None:
+    _compares_for_nobody(bank)
+
+
+def _only_tells(bank: Outside) -> None:
+    logging.getLogger(__name__).debug("charged: %s", bank.count("charge"))
+
+
+TOOTHLESS: Mapping[str, Callable[[Outside], object]] = {
+    "a helper compares, and nobody looks at what it says": _calls_a_helper,
+    "tells": _only_tells,
+    "minds no number": lambda bank: 99 not in [value for _, value in bank.done()],
+    "gives what is true of any": lambda bank: len(bank.count("charge")) >= 0,
+}
+
+
+@pytest.mark.parametrize("what", TOOTHLESS)
+def test_a_check_that_says_yes_to_nothing_and_to_too_much_has_judged_nothing(what: str) -> None:
+    """It looks at the effect without a key, and never says no for the sake of that; so the test was green."""
+
+    def build() -> object:
+        bank = Outside("bank")
+
+        def charge(order: Order) -> None:
+            bank.do("charge", order["id"])
+
+        return _both(charge, lambda _: TOOTHLESS[what](bank))
+
+    said = r"charge 0 without a key.*accepts a run in which nothing of it happened"
+    with pytest.raises(NotExercised, match=said):
+        _of(build)
 
 
 def test_an_effect_without_a_key_is_not_judged_by_a_check_of_something_else() -> None:
@@ -367,6 +405,8 @@ def test_a_handler_that_is_to_refuse_all_messages_says_so_in_its_check() -> None
     assert _of(lambda: _both(refuse, lambda run: run.dead == len(ROWS))).dead == 4 * len(ROWS)
     with pytest.raises(NotExercised, match="nothing of messages comes out, even without faults"):
         _of(lambda: _both(refuse, lambda run: run.calls["handler"] > 0))
+    with pytest.raises(NotExercised, match="nothing of messages comes out, even without faults"):
+        _of(lambda: _both(refuse, lambda run: run.dead >= 0))
 
 
 def _refuses(run: RunOutcome) -> bool:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import random
+import re
+import time
+from collections.abc import Callable, Mapping
+from typing import cast
 
 import pytest
 
@@ -10,7 +14,13 @@ from surepipe.pipelines import loads
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.run.pipes import PipeMaker
 from surepipe.pipelines.simulate.campaign import PlanResult
-from surepipe.pipelines.simulate.simulating import Simulation, simulation_of_plan
+from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulation,
+    SimulationFailed,
+    simulation_of_plan,
+)
 
 ONE = """\
 version: 1
@@ -76,6 +86,14 @@ def test_a_key_that_no_message_has_is_told_as_the_dead_letters_say_it() -> None:
     assert "stage" not in told
 
 
+def test_a_key_that_no_message_has_is_noted_where_nothing_asks_for_it() -> None:
+    """A typo there was told when the lanes came."""
+    without = ONE.replace(", lanes: 3", "")
+    assert [*lanes(without).notes()] == []
+    (note,) = lanes(without.replace("customer", "costumer")).notes()
+    assert note.startswith("no row of lines has 'costumer', which is its key: here nothing asks")
+
+
 def test_a_key_that_a_function_can_not_tell_is_told_as_that() -> None:
     """X-24: what it raises."""
     by_function = ONE.replace("key: customer", f'key: "{__name__}:key_of"')
@@ -86,3 +104,120 @@ def test_a_key_that_a_function_can_not_tell_is_told_as_that() -> None:
 def key_of(row: Mapping[str, str]) -> str:
     """Written as no row has it."""
     return row["costumer"]
+
+
+asked: list[object] = []
+
+
+def in_turn(row: object) -> int:
+    """The next lane, whatever the row is."""
+    asked.append(row)
+    return len(asked) % 3
+
+
+def by_the_clock(row: object) -> int:
+    """Of the real clock each run would have another one."""
+    del row
+    return int(time.time() * 100) % 3
+
+
+def by_chance(row: object) -> str:
+    """What comes out is the same all the same."""
+    del row
+    return random.choice("abc")
+
+
+class Turns:
+    """It keeps in itself how often it was asked."""
+
+    def __init__(self) -> None:
+        self.asked = 0
+
+    def __call__(self, row: object) -> int:
+        del row
+        self.asked += 1
+        return self.asked % 3
+
+
+def by_customer(row: Mapping[str, str]) -> str:
+    """As it should be."""
+    return row["customer"]
+
+
+BY_STAGE = """\
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: stdin}}
+pipes:
+  intake: {from: lines, journal: main, state: main}
+  further: {from: keyed, journal: main, state: main, lanes: 3}
+stages:
+  keyed: {from: intake, key-by: customer}
+  work: {from: further, call: "tests.pipelines.simulate.kit:same", retries: 5, dead_letter: main/dead}
+sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}
+"""
+PLACES = {
+    "source": ONE.replace("key: customer", "key: KEY"),
+    "pipe": ONE.replace(", key: customer", "").replace("lanes: 3", "lanes: 3, key: KEY"),
+    "stage": BY_STAGE.replace("key-by: customer", "key-by: KEY"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("name", ["in_turn", "by_the_clock", "by_chance", "Turns"])
+def test_a_function_that_tells_two_keys_of_one_message_is_named(place: str, name: str) -> None:
+    """X-70: it was held, or broke in one seed of a hundred and nobody said why, or no run could be repeated."""
+    found = lanes(PLACES[place].replace("KEY", f'"{__name__}:{name}"'))
+    pipe = "further" if place == "stage" else "intake"
+    with pytest.raises(NotExercised) as raised:
+        found.run(range(4))
+    told = rf"not judged: {__name__}:{name} \(test_lanes\.py:\d+\), which tells the keys of pipe {pipe}, says "
+    assert re.search(
+        rf"{told}\w of \S+, and \w when it is asked again: .*Make the key of", str(raised.value)
+    )
+    assert found.tried is not None
+    assert [*found.tried.retold.values()] == [pipe]
+    assert "was not compared" not in str(raised.value)
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_function_that_tells_the_key_of_a_message_is_left_alone(place: str) -> None:
+    """It says the same of it whenever it is asked."""
+    found = lanes(PLACES[place].replace("KEY", f'"{__name__}:by_customer"'))
+    assert found.run(range(4)).runs == 4
+
+
+def by_the_day(row: Mapping[str, str]) -> str:
+    """No run takes so long that it matters."""
+    return f"{row['customer']} {int(time.time()) // 86_400}"
+
+
+def in_their_order(run: RunOutcome) -> bool:
+    """Of each customer."""
+    rows = cast("list[dict[str, object]]", run.delivered["out"])
+    numbers = {name: [row["n"] for row in rows if row["customer"] == name] for name in "abc"}
+    return numbers == {"a": [0, 2, 4, 6, 8, 10], "b": [1, 5, 9], "c": [3, 7, 11]}
+
+
+def called_once(run: RunOutcome) -> bool:
+    """As without faults."""
+    return run.calls["work"] == len(ROWS)
+
+
+@pytest.mark.parametrize(
+    ("name", "check", "also"),
+    [
+        ("in_turn", in_their_order, "your check fails without any fault"),
+        ("by_the_day", called_once, "surepipe did what it promises"),
+    ],
+)
+def test_what_breaks_beside_a_key_that_changes_is_told_with_it(
+    name: str, check: Callable[[RunOutcome], bool], also: str
+) -> None:
+    """X-56: whether a fault is to blame, or none; "this must not happen", it was said, and nothing of the key."""
+    plan = loads(ONE.replace("key: customer", f'key: "{__name__}:{name}"'))
+    simulated = simulation_of_plan(plan, messages={"lines": ROWS}, faults="bad-stage", check=check)
+    with pytest.raises(SimulationFailed, match=rf"A defect of a key: \S+:{name} ") as failed:
+        simulated.run(range(40))
+    assert also in str(failed.value)

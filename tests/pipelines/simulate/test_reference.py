@@ -522,7 +522,7 @@ def test_what_can_not_be_compared_is_not_said_to_hold(kind: str, name: str, why:
         NotExercised, match=f"(?s)nothing broke in 2 runs.*\nnot judged: out, because .*{why}"
     ):
         simulation(_stage(kind, name)).run(range(2))
-    checked = SAMPLE.replace("{messages", '{check: "CALL anything", messages')
+    checked = SAMPLE.replace("{messages", '{check: "CALL some", messages')
     found = simulation(_stage(kind, name), sample=checked).run(range(2))
     assert any("of what out gets, " in note for note in found.notes)
 
@@ -530,6 +530,73 @@ def test_what_can_not_be_compared_is_not_said_to_hold(kind: str, name: str, why:
 def anything(run: object) -> bool:
     """Nobody minds."""
     return run is not None
+
+
+def some(run: RunOutcome) -> None:
+    """How many is left to chance."""
+    assert run.delivered["out"]
+
+
+@pytest.mark.parametrize("check", ["any_run", "any_number", "another_sink"])
+def test_what_can_not_be_compared_is_not_judged_by_a_check_that_does_not_mind_it(
+    check: str,
+) -> None:
+    """X-4: it looks elsewhere, or says yes to whatever comes there. With any check at all it was said to hold."""
+    parts = _stage("call", "chosen").replace(
+        "sinks: {", "sinks: {all: {from: intake, kind: jsonl, path: all.jsonl}, "
+    )
+    checked = SAMPLE.replace("{messages", f'{{check: "CALL {check}", messages')
+    with pytest.raises(NotExercised, match=r"not judged: out, because .*accepts a run in which n"):
+        simulation(parts, sample=checked).run(range(2))
+
+
+def any_run(run: RunOutcome) -> None:
+    """It looks at calls alone."""
+    assert run.calls["work"] == 6
+
+
+def any_number(run: RunOutcome) -> bool:
+    """Nobody minds."""
+    return len(run.delivered["out"]) >= 0
+
+
+def another_sink(run: RunOutcome) -> bool:
+    """It minds what comes there."""
+    return len(run.delivered["all"]) == 6
+
+
+KEPT_BY_A_SINK = """\
+stages: {work: {from: intake, call: "CALL chosen"}}
+sinks: {out: {from: work, kind: python, call: "CALL keep_for_check"}}
+"""
+kept: list[object] = []
+
+
+def keep_for_check(order: Order) -> None:
+    """A sink that keeps what it gets where no run looks."""
+    kept.append(order)
+
+
+def kept_some(run: object) -> bool:
+    """How many is left to chance."""
+    del run
+    return bool(kept)
+
+
+def kept_no_two(run: object) -> bool:
+    """An upper bound."""
+    del run
+    return len(kept) == len({one["n"] for one in cast("list[Order]", kept)})
+
+
+def test_what_a_sink_keeps_by_itself_is_judged_by_a_check_that_minds_what_it_does() -> None:
+    """X-4: no run knows of it, so nobody can show the check something else; but the sink may do nothing, or all
+    of it twice."""
+    for check, is_judged in (("kept_some", True), ("kept_no_two", True), ("any_run", False)):
+        checked = SAMPLE.replace("{messages", f'{{check: "CALL {check}", messages')
+        simulated = simulation(KEPT_BY_A_SINK, sample=checked)
+        simulated.campaign(range(1))
+        assert ("out" in simulated.judged) == is_judged
 
 
 def of_seven(run: RunOutcome) -> bool:
@@ -562,6 +629,22 @@ def test_a_check_that_fails_without_any_fault_is_told_with_what_it_was_given_and
     assert "decides" not in told
     assert "work raised" not in told
     assert (found.value.page, list(tmp_path.iterdir())) == (None, [])
+
+
+def test_dead_letters_that_come_without_any_fault_are_noted_where_no_check_minds_them() -> None:
+    """Few of them got no note: a third of the rows were told as held."""
+    parts = _stage("call", "not_three", LETTERS)
+    (note,) = simulation(parts).run(range(2)).notes
+    told = f"even without faults there are dead letters (1): call work ({__name__}:not_three) fails for "
+    assert note.startswith(f"{told}1 of 6 messages (ValueError: ")
+    checked = SAMPLE.replace("{messages", '{check: "CALL one_dead", messages')
+    assert simulation(parts, sample=checked).run(range(2)).notes == ()
+    assert simulation(ONE_STAGE).run(range(2)).notes == ()
+
+
+def one_dead(run: RunOutcome) -> bool:
+    """It knows of that."""
+    return run.dead == 1
 
 
 def test_a_check_that_fails_without_any_fault_is_told_why_messages_were_set_aside() -> None:

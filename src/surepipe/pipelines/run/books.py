@@ -380,12 +380,12 @@ class BookPipe:
         word = self._route.cost
         if isinstance(word, int):
             return Cost(units=word)
-        found = self._environment.function(word) if ":" in word else value_reader(word)
+        found = self._environment.telling(self.name, word) if ":" in word else value_reader(word)
         require_call(f"cost {word} of pipe {self.name}", found, "message", ConfigurationError)
         codec = self._codec
 
         def cost(payload: bytes) -> Cost:
-            given = cast("Callable[[object], object]", found)(codec.decode(payload))
+            given = found(codec.decode(payload))
             return given if isinstance(given, Cost) else Cost(units=cast("int", given))
 
         return cost

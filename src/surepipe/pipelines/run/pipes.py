@@ -181,7 +181,7 @@ class PipeMaker:
         (word,) = key_words(self._plan, pipe)  # one: see ``on_actors``
         if word is None or ":" not in word:
             return word
-        function = self._environment.function(word)
+        function = self._environment.telling(pipe.name, word)
         what = f"the key of pipe {pipe.name}"
         require_key(what, word, function)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
+from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
@@ -24,8 +25,6 @@ from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
 from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, brief_apart, differ
 from surepipe.simulation.results import Counterexample, RunResult
-
-_DIGITS = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,7 +54,7 @@ class _Run:
             if row.kind == Kind.ACCEPTED and not row.layer and row.digests:
                 for offset in range(row.count):
                     at = replace(row, seq=row.seq + offset, count=1)
-                    digest = row.digests[offset * _DIGITS : (offset + 1) * _DIGITS]
+                    digest = row.digests[offset * DIGITS : (offset + 1) * DIGITS]
                     if place := self.place(at):
                         self.digests.setdefault(place, digest)
 

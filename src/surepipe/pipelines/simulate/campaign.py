@@ -14,14 +14,16 @@ from functools import partial
 from types import FrameType
 
 from surepipe.audit.findings import Violation
+from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of, words
+from surepipe.audit.trace import Kind, Row
 from surepipe.core.claims import NO_FAULTS, Atom, Claim, Fault, Faults, parse_faults
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.forgotten import noted
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandboxed
-from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Told
+from surepipe.pipelines.simulate.subject import Answer, ByOrder, PlanSubject, Told
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
 from surepipe.pipelines.users_code import functions_in
@@ -66,6 +68,10 @@ ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zom
 ANSWERS = 20
 EFFECT_ON = "effect on "
 """So begins the line of an effect among answers; names of stages have no space."""
+IT_ACCEPTS = (
+    "The check that there is says nothing of that: it accepts a run in which nothing of it happened, and one in "
+    "which all of it happened far too often"
+)
 SHRINK_REPLAYS = 120
 ALONE_REPLAYS = 40
 PATIENCE_US = 300_000_000
@@ -113,14 +119,18 @@ class PlanResult:
     failures: dict[str, PlanFailure] = field(default_factory=dict[str, PlanFailure])
     missing: tuple[str, ...] = ()
     digests: dict[int, str] = field(default_factory=dict[int, str])
-    answers: dict[int, list[str]] = field(default_factory=dict[int, list[str]])
-    """of the first seeds: what the stages answered, and what they did outside"""
+    answers: dict[int, list[Answer]] = field(default_factory=dict[int, list[Answer]])
+    """of the first seeds: what the stages answered, and what they did outside, behind the keys of messages"""
     memory: tuple[str, ...] = ()
     """globals of the stages' modules that runs have changed"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    judged: frozenset[str] = frozenset()
+    """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
-    """who does other things outside when the messages come in another order, where no check looks at them"""
+    """who does other things outside when the messages come in another order, where no check judges them"""
+    set_aside: str = ""
+    """how many messages become dead letters without any fault, and why, in words"""
     unreached: Told = field(default_factory=dict[str, str])
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: Told = field(default_factory=dict[str, str])
@@ -350,7 +360,10 @@ def run_seeds(
     if known is not None:
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
-        found.retold = {**known.retold, **known.unchecked}
+        found.judged, found.set_aside = known.judged, known.set_aside
+        accepts = f". {IT_ACCEPTS}" if has_check else ""
+        unchecked = {f"{text}{accepts}": stage for text, stage in known.unchecked.items()}
+        found.retold = {**known.retold, **known.odd_keys, **unchecked}
     wanted = {*DRAINED.values(), *(STRUCK[id_] for id_ in switched)}
     found.missing = tuple(sorted(wanted - found.marks.keys()))
     if not catches_canary(judge_rows):
@@ -381,7 +394,8 @@ def _take(
     found.calls.update(outcome.calls)
     found.digests[seed] = result.digest
     if len(found.answers) < ANSWERS:
-        found.answers[seed] = list(_answers(result))
+        known = subject.references.get(options.messages)
+        found.answers[seed] = [*(known.keys if known else ()), *_answers(subject, result)]
     struck = {kind for one in result.script.decisions for kind in _kinds_of(subject, one)}
     struck |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}
     found.faults.update(struck)
@@ -511,15 +525,30 @@ def judged_through(claim: Claim, results: Iterable[PlanResult]) -> Faults:
     return NO_FAULTS.union(*struck) & claim.tolerates
 
 
-def _answers(result: RunResult) -> Iterator[str]:
+def _answers(subject: PlanSubject, result: RunResult) -> Iterator[Answer]:
+    """Each message is told by its pipe and how it looks there: in another run it may have another number. An
+    effect outside is that of the call before it."""
+    sinks = {sink.name for sink in subject.plan.sinks}
+    digests, called = dict(_digests_of(result.rows)), ""
     for row in result.rows:
-        if row.kind == "returned":
-            facts = facts_of(row)
-            yield f"{facts.get('stage')}: {facts.get('answer')}"
-        elif row.kind == "effect":
-            facts = facts_of(row)
+        facts = facts_of(row)
+        digest = digests.get((row.pipe, row.epoch, row.seq), "")
+        message = f"{row.pipe.partition('@')[0]} {digest} {facts.get('part', '')}"
+        if row.kind == Kind.CALLED:
+            called = message if digest else ""
+        elif row.kind == Kind.RETURNED and digest:
+            yield f"stage {facts.get('stage')}", message, str(facts.get("answer"))
+        elif row.kind == "effect" and called and row.node not in sinks:
             key = f" with the key {facts['key']}" if "key" in facts else ""
-            yield f"{EFFECT_ON}{row.node}: {facts.get('text')}{key}"
+            yield f"{EFFECT_ON}{row.node}", called, f"{facts.get('text')}{key}"
+
+
+def _digests_of(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int, int], str]]:
+    for row in rows:
+        if row.kind == Kind.ACCEPTED and not row.layer:
+            for offset in range(row.count if row.digests else 0):
+                digest = row.digests[offset * DIGITS : (offset + 1) * DIGITS]
+                yield (row.pipe, row.epoch, row.seq + offset), digest
 
 
 def shrunk(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
 from typing import TypeVar
 
 from surepipe.actors.codecs import AutoCodec, Undecodable
@@ -154,6 +155,16 @@ class SimulatedEnvironment:
         """A function of the plan, or its double; of a class an instance."""
         self._deployment.memory.enter(self._life)
         return built(self._life, path, self._deployment.functions.find(path))
+
+    def telling(self, name: str, path: str) -> Callable[[object], object]:
+        """A function that is asked in virtual time, too, and with the memory of its process."""
+        function = self.function(path)
+
+        @wraps(function)
+        def told(message: object) -> object:
+            return self._calls.told(name, function, message)
+
+        return told
 
     def call(self, name: str, function: StageCall, message: object) -> object:
         """Enter the user's code."""

@@ -11,7 +11,8 @@ import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from contextlib import ExitStack
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
@@ -254,6 +255,7 @@ def _short(text: str) -> str:
 # What came of a run, as a user's check sees it.
 
 SHOWN = 3
+FAR_TOO_OFTEN = 10
 RUN = "run"
 """What a check looks at, where that is the run itself."""
 
@@ -278,19 +280,41 @@ class RunOutcome:
 
     def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
         """What a user's check says: nothing, or one violation of the property ``user``."""
+        with looking() as looks:
+            why = self._refused(check)
+        self.looked_at.update(looks)
+        return (self._violation(world, check, why),) if why else ()
+
+    def _refused(self, check: Callable[[object], object]) -> str:
+        """Why a check says no to it; empty where it doesn't."""
         try:
-            with looking() as looks:
-                said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
-            self.looked_at.update(looks)
+            said = finish(check(self), TurnCoroutines(lambda: 0, _never).wait)
         except AssertionError as error:
-            why = f"{str(error) or 'its assertion failed'}{_at(place_of(error))}"
+            return f"{str(error) or 'its assertion failed'}{_at(place_of(error))}"
         except Exception as error:  # noqa: BLE001 - a check that can't be made is no check that holds
-            why = f"it raised {type(error).__name__}: {error}{_at(place_of(error))}"
-        else:
-            if said is None or bool(said):
-                return ()
-            why = f"it gave {said!r}{_at(place_of_function(check))}"
-        return (self._violation(world, check, why),)
+            return f"it raised {type(error).__name__}: {error}{_at(place_of(error))}"
+        is_held = said is None or bool(said)
+        return "" if is_held else f"it gave {said!r}{_at(place_of_function(check))}"
+
+    def judged_by(self, check: Callable[[object], object], look: Look) -> bool:
+        """Whether a check would ever say no for the sake of something that it looks at: it is shown this run with
+        nothing of that, and with far too much of it. ``look``: dead letters (``RUN``, "dead"), what a sink has
+        (``RUN``, its name), or what was done outside."""
+        return any(self._shown(check, look, times) for times in (0, FAR_TOO_OFTEN))
+
+    def _shown(self, check: Callable[[object], object], look: Look, times: int) -> bool:
+        name, what = look
+        if look == (RUN, "dead"):
+            shown = replace(self, dead=(self.dead or 1) * times, letters=[*self.letters] * times)
+            return bool(shown._refused(check))
+        if name == RUN:
+            others = {end: [*messages] for end, messages in self.delivered.items()}
+            shown = replace(self, delivered={**others, what: others[what] * times})
+            return bool(shown._refused(check))
+        with ExitStack() as held:
+            for outside in (one for one in self.outsides if one.name == name):
+                held.enter_context(outside.showing(what, times))
+            return bool(self._refused(check))
 
     def as_lines(self) -> Iterator[str]:
         """What a check was given, in words: the beginning of it."""

@@ -37,6 +37,10 @@ class Functions:
         self._given = given or {}
         self.check: Callable[[object], object] | None = None
 
+    def use(self, path: str, function: Function) -> None:
+        """From now on what stands at this path, or its double, is this one."""
+        self._given = {**self._given, self._replaced.get(path, path): function}
+
     def find(self, path: str) -> Function:
         """The function, class or double. Raises ConfigurationError that says what is wrong."""
         path = self._replaced.get(path, path)
@@ -187,6 +191,21 @@ class Calls:
         if trouble is not None:
             life.meet(trouble)
         return result
+
+    def told(self, name: str, function: Function, message: object) -> object:
+        """What a function tells of a message of this part (its key, say): user's code as any other, but no step of
+        a run, at which a process may end."""
+        world, life = self._world, self._life
+        before = world.speaks, world.speaking
+        world.speaks, world.speaking = life, name
+        world.remembers(life)
+        try:
+            return function(message)
+        except Slip:
+            self._give_up()
+            raise Crashed from None
+        finally:
+            world.speaks, world.speaking = before
 
     def _drawn(self, name: str, call: StageCall) -> tuple[int, bool]:
         about = call.about

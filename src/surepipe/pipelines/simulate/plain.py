@@ -40,6 +40,7 @@ from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import Effect, Original, canonical, effects_of, slips_of
 from surepipe.pipelines.simulate.functions import (
     Calls,
+    Function,
     VirtualClock,
     built,
     short,
@@ -51,7 +52,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import Look, Outside, outsides_of_run
+from surepipe.simulation.outside import Look, Outside, looking, outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
@@ -62,9 +63,13 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
+"""Of each pipe, and the function that tells the keys of its messages: of each of these, as text, all that were
+told."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
+ATTEMPT = "context.attempt"
 _FOR_JSON = (
     ". Give what JSON has: isoformat() of a time, str() of a uuid or Decimal, lists and mappings"
 )
@@ -173,6 +178,9 @@ class Plain:
     """of each message, by the key of its identity: what each stage answered for it"""
     refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """the same of what each stage raised for it"""
+    asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    """of each stage: what it asks for beside its message, ``ATTEMPT`` or the names of what is outside"""
+    keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
 
 
 @dataclass(frozen=True)
@@ -222,6 +230,7 @@ class PlainRun(Deployment):
         self._twice = twice
         self._functions = subject.functions()
         self._entries: dict[str, Entry] = {}
+        self._telling: dict[str, Function] = {}
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
@@ -347,9 +356,8 @@ class PlainRun(Deployment):
 
     def _through_lanes(self, pipe: PipePart, message: object, about: About) -> None:
         before, self._key = self._key, None
-        (word,) = key_words(self._plan, pipe)
         with suppress(Exception):  # a message without its key goes into no lane
-            self._key = str(self._told_by(word or "", message))
+            self._key = self._key_of(pipe, message)
         try:
             self._pass_on(pipe.name, message, about)
         finally:
@@ -359,11 +367,10 @@ class PlainRun(Deployment):
         self, pipe: PipePart, book: BookRoutePart, message: object, about: About
     ) -> None:
         """What a book can't pay goes no further, and where it blocks, nothing of its key does."""
-        (word,) = key_words(self._plan, pipe)
-        key, before = str(self._told_by(word or "", message)), self._key
+        key, before = self._key_of(pipe, message), self._key
         if (pipe.name, key) in self._blocked:
             return
-        if self._is_overweight(book, message, len(self._codec(pipe).encode(message))):
+        if self._is_overweight(pipe, book, message):
             if book.on_overweight == "block":
                 self._blocked.add((pipe.name, key))
             return
@@ -375,21 +382,22 @@ class PlainRun(Deployment):
         finally:
             self._key = before
 
-    def _is_overweight(self, book: BookRoutePart, message: object, size: int) -> bool:
+    def _is_overweight(self, pipe: PipePart, book: BookRoutePart, message: object) -> bool:
         most = book.max_message_cost or book.budget
         if most is None:
             return False
-        said = self._told_by(book.cost, message) if isinstance(book.cost, str) else book.cost
+        size, cost = len(self._codec(pipe).encode(message)), book.cost
+        said = self._told_by(pipe, cost, message) if isinstance(cost, str) else cost
         units = said.units if isinstance(said, Cost) else cast("int", said)
         pairs = ((most.messages, 1), (most.bytes, size), (most.units, units))
         seconds = None if book.max_message_cost is None else book.max_message_cost.seconds
         is_long = seconds is not None and isinstance(said, Cost) and said.seconds > seconds
         return is_long or any(limit is not None and part > limit for limit, part in pairs)
 
-    def _told_by(self, word: str, message: object) -> object:
+    def _told_by(self, pipe: PipePart, word: str, message: object) -> object:
         """What a function says of a message, or what stands in it at this path."""
         if ":" in word:
-            return self._functions.find(word)(message)
+            return self._asked(pipe, word, message)
         for name in word.split("."):
             message = (
                 cast("Mapping[str, object]", message)[name]
@@ -397,6 +405,25 @@ class PlainRun(Deployment):
                 else getattr(message, name)
             )
         return message
+
+    def _asked(self, pipe: PipePart, path: str, message: object) -> object:
+        self._remember(pipe.name)
+        if path not in self._telling:
+            self._telling[path] = built(self._life, path, self._functions.find(path))
+        return self._calls.told(pipe.name, self._telling[path], message)
+
+    def _key_of(self, pipe: PipePart, message: object) -> str:
+        """The key of a message, and of the next attempt, where there is one."""
+        (word,) = key_words(self._plan, pipe)
+        key = str(self._told_by(pipe, word or "", message))
+        if ":" in (word or ""):
+            keys = self.found.keys.setdefault((pipe.name, word or ""), {})
+            known = keys.setdefault(canonical(message), {})
+            known[key] = None
+            if self._twice:
+                self._life.sleep(GAP_US)
+                known[str(self._told_by(pipe, word or "", message))] = None
+        return key
 
     def _through(self, part: StagePart, message: object, about: About) -> None:
         is_end = not self._plan.takers(part.name)
@@ -516,13 +543,9 @@ class PlainRun(Deployment):
     def _called(
         self, part: StagePart | PythonSink, path: str, message: object, about: About
     ) -> object:
-        world, passage = self._life.world, self._passage(part.name)
+        passage = self._passage(part.name)
         passage.came += 1
-        node = self._plan.places[part.name].node
-        world.remembers = lambda _: self._subject.memory.enter(node)
-        self._subject.memory.enter(
-            node
-        )  # what is called may be an object that remembers: this run's own
+        self._remember(part.name)  # what is called may be an object that does: this run's own
         entry = self._entry(part, path)
         context = self._context(part, about) if entry.asks else None
         try:
@@ -531,7 +554,11 @@ class PlainRun(Deployment):
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
             self._calls_for_it[part.name] += 1
-            given = self._entered(part, entry, context, about, message)
+            with looking() as looks:
+                given = self._entered(part, entry, context, about, message)
+            asked = [name for name, _ in looks]
+            asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
+            self.found.asking.setdefault(part.name, {}).update(dict.fromkeys(asked))
             handled = Handled(text, (*self._origin, self._calls_for_it[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
@@ -561,6 +588,12 @@ class PlainRun(Deployment):
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
         return given
+
+    def _remember(self, part: str) -> None:
+        """From here on code of this part runs, with the memory of its node."""
+        node, memory = self._plan.places[part].node, self._subject.memory
+        self._life.world.remembers = lambda _: memory.enter(node)
+        memory.enter(node)
 
     def _entered(
         self,
@@ -640,9 +673,15 @@ def _unheard(name: str, about: About, message: object) -> None:
 
 
 class _Context(Context):
-    """Knows whether anybody has drawn."""
+    """Knows whether anybody has drawn, or asked which attempt this is."""
 
     has_drawn = False
+    has_told_attempt = False
+
+    def __getattribute__(self, name: str) -> object:
+        if name == "attempt":
+            self.has_told_attempt = True
+        return super().__getattribute__(name)
 
     @property
     def random(self) -> Random:

@@ -8,14 +8,16 @@ that loses or repeats a message is then a violation.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import wraps
+from inspect import isclass, iscoroutinefunction
 from typing import TypeAlias
 
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import StagePart
+from surepipe.pipelines.models.stages import PythonSink, StagePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
@@ -27,10 +29,10 @@ from surepipe.pipelines.simulate.ends import (
     canonical,
     effects_of,
 )
-from surepipe.pipelines.simulate.functions import globals_in
+from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Identities, Plain, PlainSubject, behind
-from surepipe.pipelines.simulate.subject import Ends, PlanSubject, Reference, Told
+from surepipe.pipelines.simulate.plain import Came, Identities, Keys, Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -103,17 +105,18 @@ def not_compared(subject: PlanSubject) -> dict[str, str]:
         {
             end.name: _left_aside(known, end.name)
             for end in subject.plan.ends
-            if end.name not in known.expected or end.name in known.veils
+            if _left_aside(known, end.name)
         }
         for known in subject.references.values()
     )
 
 
 def _left_aside(known: Reference, end: str) -> str:
+    """Empty where nothing is."""
     if end not in known.expected:
         return EVERYTHING
-    veil = known.veils[end]
-    return ALL_BUT_COUNT if veil.is_whole else str(veil)
+    veil = known.veils.get(end)
+    return "" if veil is None else ALL_BUT_COUNT if veil.is_whole else str(veil)
 
 
 def in_any(parts: Iterable[Mapping[str, str]]) -> dict[str, str]:
@@ -149,7 +152,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             expected[end] = agreed
     veils: dict[str, Veil] = {}
     leaks: dict[str, str] = {}
-    if rest := [end for end in by_hand.arrived if end in first and end not in expected]:
+    rest = [end for end in by_hand.arrived if end in first and end not in expected]
+    if rest:
         later = plainly(subject, otherwise, later=True)
         leaks = dict(_leaking(subject, by_hand, plainly(subject, calm)))
         for end in rest:
@@ -160,11 +164,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
     silent |= {end for end, texts in expected.items() if not texts}
-    looked_at = _looked_at(world)
+    check = _Check(subject, calm, world)
     unreached = dict(_unreached(subject, silent, by_hand, _stuck(subject, world)))
-    if subject.needs_all and (RUN, "dead") in looked_at:  # its check knows of the dead letters
-        unreached = {}
-    is_refused = any(violation.property == "user" for violation in world.found)
+    if subject.needs_all and unreached and check.judges((RUN, "dead")):
+        unreached = {}  # it knows of the dead letters
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
@@ -180,34 +183,123 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     by_order = {
         (by_hand.effects[what].partition(" ")[0], "does outside")
         for what in again - steady
-        if what[:2] not in looked_at
+        if not check.judges(what[:2])
     }
     if subject.needs_all and subject.functions().check is None:
         by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
     effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
-    keyed = _keyed(by_hand, veils)
+    odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, back, twice)))
+    keyed = _keyed(by_hand.came if not odd_keys else (), veils)
     return Reference(
         expected,
         unreached,
         left_out,
-        is_refused,
+        _is_refused(world),
         twice.slips,
         effects,
         retold,
         {text: what.stage for text, what in keyless.items()},
-        {text: what.stage for text, what in keyless.items() if what.look not in looked_at},
+        {text: what.stage for text, what in keyless.items() if not check.judges(what.look)},
         keyed,
         veils,
         frozenset(by_order),
         tuple(leaks),
+        {stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
+        odd_keys,
+        tuple(_told_of_keys(by_hand)),
+        frozenset(end for end in rest if check.judges_end(end)),
+        "" if unreached else _set_aside(subject, by_hand, check),
         _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
     )
 
 
-def _looked_at(world: World) -> Collection[Look]:
-    """What the user's check has asked for, which is what it judges; whatever else there is, it says nothing of."""
+class _Check:
+    """The user's check: it judges what it looks at, and would say no about; of all else it says nothing."""
+
+    def __init__(self, subject: PlanSubject, calm: Options, world: World) -> None:
+        """``world``: that of a run without faults, of these options."""
+        self._subject = subject
+        self._calm = calm
+        self._outcome = _outcome_of(world)
+        self._known: dict[Look, bool] = {}
+
+    @property
+    def dead(self) -> int:
+        """How many dead letters there are in that run, as far as it does not mind."""
+        return self._outcome.dead if not self.judges((RUN, "dead")) else 0
+
+    def judges(self, look: Look) -> bool:
+        """Dead letters, or something outside."""
+        if look not in self._known:
+            self._known[look] = look in self._outcome.looked_at and self._minds(look)
+        return self._known[look]
+
+    def judges_end(self, end: str) -> bool:
+        """What comes there. A function that has it may keep it where no run knows of it, so there the check is
+        asked about runs in which that function does nothing, or everything twice."""
+        part = self._subject.plan.part(end)
+        path = part.call if isinstance(part, PythonSink) else getattr(part, "does", "")
+        if ":" in path and any(
+            self._refuses(path, way) for way in (_doing_nothing, _doing_it_twice)
+        ):
+            return True
+        is_looking = (RUN, "delivered") in self._outcome.looked_at
+        return is_looking and not isinstance(part, StagePart) and self._minds((RUN, end))
+
+    def _minds(self, look: Look) -> bool:
+        """In a run of its own, as what is outside is gone when the next one begins."""
+        world = play(self._subject, self._calm, SeededChooser(self._calm))
+        assert isinstance(world.deployment, PlanDeployment)
+        check = world.deployment.functions.check
+        return check is not None and _outcome_of(world).judged_by(check, look)
+
+    def _refuses(self, path: str, way: Callable[[Function], Function]) -> bool:
+        def functions() -> Functions:
+            found = self._subject.functions()
+            found.use(path, way(found.find(path)))
+            return found
+
+        subject = replace(self._subject, functions=functions)
+        return _is_refused(play(subject, self._calm, SeededChooser(self._calm)))
+
+
+def _doing_nothing(function: Function) -> Function:
+    del function
+
+    def nothing(message: object) -> None:
+        del message
+
+    return nothing
+
+
+def _doing_it_twice(function: Function) -> Function:
+    """Of a class nothing is known before it is made."""
+    if isclass(function):
+        return function
+    if iscoroutinefunction(function):
+
+        @wraps(function)
+        async def later(*given: object) -> object:
+            await function(*given)
+            return await function(*given)
+
+        return later
+
+    @wraps(function)
+    def twice(*given: object) -> object:
+        function(*given)
+        return function(*given)
+
+    return twice
+
+
+def _outcome_of(world: World) -> RunOutcome:
     assert isinstance(world.outcome, RunOutcome)
-    return world.outcome.looked_at
+    return world.outcome
+
+
+def _is_refused(world: World) -> bool:
+    return any(violation.property == "user" for violation in world.found)
 
 
 def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:
@@ -257,10 +349,12 @@ def _offspring(
     )
 
 
-def _keyed(by_hand: Plain, veils: Mapping[str, Veil]) -> Mapping[str, Mapping[str, Sequence[str]]]:
+def _keyed(
+    came: Iterable[Came], veils: Mapping[str, Veil]
+) -> Mapping[str, Mapping[str, Sequence[str]]]:
     """What comes to each end of each key of the last book before it, in the order of its sources."""
     found: dict[str, dict[str, list[str]]] = {}
-    for one in by_hand.came:
+    for one in came:
         if one.key is not None:
             text = veils[one.end].over(one.text) if one.end in veils else one.text
             found.setdefault(one.end, {}).setdefault(one.key, []).append(text)
@@ -336,6 +430,41 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _keys_told(*found: Plain) -> Keys:
+    """What all of these runs have heard of keys."""
+    keys: Keys = {}
+    for who, told in (one for plain in found for one in plain.keys.items()):
+        for message, known in told.items():
+            keys.setdefault(who, {}).setdefault(message, {}).update(known)
+    return keys
+
+
+def _odd_keys(subject: PlanSubject, keys: Keys) -> Iterator[tuple[str, str]]:
+    """Pipes of which a function tells two keys of one message: when it is asked again, or when the messages come
+    in another order, on another day."""
+    for (pipe, path), told in keys.items():
+        odd = next((one for one in told.items() if len(one[1]) > 1), None)
+        if odd is None:
+            continue
+        once, again, *_ = odd[1]
+        place = place_of_function(subject.functions().find(path))
+        who = f"{path} ({place})" if place else path
+        said = (
+            f"{who}, which tells the keys of pipe {pipe}, says {brief(once)} of {brief(odd[0])}, and "
+            f"{brief(again)} when it is asked again: messages that belong together keep no order then, as they go "
+            "through lanes of several keys. Make the key of the message alone (a field of it, say: key: "
+            "customer), not of the time, of chance, or of what earlier calls have left"
+        )
+        yield said, pipe
+
+
+def _told_of_keys(plain: Plain) -> Iterator[Answer]:
+    """Which key each message has, as the answers of stages are told."""
+    for (pipe, path), told in plain.keys.items():
+        who = f"{path}, which tells the keys of pipe {pipe},"
+        yield from ((who, message, next(iter(known))) for message, known in told.items())
 
 
 def leaking(subject: PlanSubject, messages: int) -> Told:
@@ -455,6 +584,18 @@ class _Stuck:
     why: str
 
 
+def _set_aside(subject: PlanSubject, by_hand: Plain, check: _Check) -> str:
+    """How many dead letters come without any fault, where nobody minds, and of what."""
+    if not check.dead:
+        return ""
+    parts = [part.name for part in subject.plan.parts]
+    failed = "; ".join(ending(subject, by_hand, parts, is_failed=True))
+    return (
+        f"even without faults there are dead letters ({check.dead}){': ' if failed else ''}{failed}. Where that "
+        "is not meant, mend it, or give the sources rows like their own (simulate: sample:)"
+    )
+
+
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
     """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
     and what has no key is given to none."""
@@ -538,8 +679,10 @@ def _remembered(subject: PlanSubject, by_hand: Plain, ways: Collection[str]) -> 
     )
 
 
-def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iterator[str]:
-    """Those of these parts that messages went no further than, and why."""
+def ending(
+    subject: PlanSubject, by_hand: Plain, names: Collection[str], *, is_failed: bool = False
+) -> Iterator[str]:
+    """Those of these parts that messages went no further than, and why. ``is_failed``: only those that failed."""
     for name, one in by_hand.passages.items():
         part = subject.plan.part(name)
         if isinstance(part, StagePart):
@@ -547,7 +690,7 @@ def ending(subject: PlanSubject, by_hand: Plain, names: Collection[str]) -> Iter
             word = f"{part.kind} {where}"
         else:
             word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"
-        if name in names and one.left_out:
+        if name in names and one.left_out and not is_failed:
             yield f"{word} gives nothing for {one.left_out} of {one.came} messages"
         if name in names and one.failed:
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"

@@ -16,6 +16,7 @@ from types import ModuleType
 from typing import TypeAlias, cast
 
 from surepipe import __version__
+from surepipe.actors.consuming.lanes import value_reader
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Row
@@ -23,6 +24,7 @@ from surepipe.core.callables import require_call
 from surepipe.core.claims import Atom, Claim, Faults, parse_faults, promise_told
 from surepipe.errors import ConfigurationError, MisuseError, so_often
 from surepipe.pipelines.assessing import Verdict, assess
+from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
 from surepipe.pipelines.models.sources import PythonSource
@@ -33,6 +35,7 @@ from surepipe.pipelines.simulate import written
 from surepipe.pipelines.simulate.blame import odd_answers, pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
+    IT_ACCEPTS,
     NO_CHANCE,
     PlanFailure,
     PlanResult,
@@ -65,7 +68,7 @@ from surepipe.pipelines.simulate.memory import (
     project_modules,
     told,
 )
-from surepipe.pipelines.simulate.plain import behind
+from surepipe.pipelines.simulate.plain import ATTEMPT, behind
 from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
@@ -85,7 +88,7 @@ from surepipe.pipelines.simulate.source_text import (
     unjudged_by,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import messages_of
-from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, require_pipes
+from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Reference, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
     look_first_in,
@@ -290,7 +293,8 @@ def subject_of_plan(
     finder = Functions(replaced)
     paths = [path for _, path in _paths(plan)]
     doubles = _modules(finder.find(path) for path in paths if path in replaced)
-    stages = _modules(finder.find(path) for path in paths if path not in replaced)
+    own_paths = (*paths, *_telling(plan))
+    stages = _modules(finder.find(path) for path in own_paths if path not in replaced)
     with importing():
         project = project_modules(stages, plan.folder or Path(), without=doubles)
     return PlanSubject(
@@ -322,6 +326,13 @@ def _paths(plan: Plan) -> Iterator[tuple[str, str]]:
     for sink in plan.sinks:
         if isinstance(sink, PythonSink):
             yield f"sink {sink.name}", sink.call
+
+
+def _telling(plan: Plan) -> Iterator[str]:
+    """The functions that tell the keys of messages, and what they cost."""
+    keys = {word for pipe in plan.pipes if pipe.workers for word in key_words(plan, pipe)}
+    costs = {pipe.book.cost for pipe in plan.pipes if pipe.book is not None}
+    yield from (word for word in (*keys, *costs) if isinstance(word, str) and ":" in word)
 
 
 def _make(folder: Path) -> None:
@@ -402,8 +413,10 @@ class Simulation:
     """globals of the stages' modules that were changed by runs so far"""
     not_compared: Mapping[str, str] = field(default_factory=dict[str, str])
     """of ends that get something else in each run, even without faults: what of it"""
+    judged: frozenset[str] = frozenset()
+    """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
-    """who does other things outside when the messages come in another order, where no check looks at them"""
+    """who does other things outside when the messages come in another order, where no check judges them"""
     written: str = ""
     """where stages wrote text that was not shown, and what"""
     is_shown: bool = False
@@ -484,7 +497,8 @@ class Simulation:
             stop_at_first=stop_at_first,
         )
         found.memory = self._remember(before)
-        self.not_compared, self.by_order = found.not_compared, found.by_order
+        self.not_compared, self.judged = found.not_compared, found.judged
+        self.by_order = found.by_order
         found.forgotten = tuple(self.subject.forgotten)
         self.written = found.written = written.first_written()
         return found
@@ -648,6 +662,7 @@ class Simulation:
                 f"  {what}, {so_often(many)}"
                 for what, many in _counted(_failures(result.rows)).items()
             ),
+            *self._odd_keys(calm.messages),
             "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
         )
         told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
@@ -668,12 +683,14 @@ class Simulation:
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
-            yield from [*self._remembering(stage)] or [self._going_by_more(stage)]
+            yield from [*self._remembering(stage)] or self._going_by_more(stage, example)
         for row, said in meant:
             if _is_of(row, example.violation):
                 letters = self._letters_of(row)
                 yield f"{said}, as without faults: its message is set aside in {letters}, as the pipeline says."
                 break
+        odd_keys = [*self._odd_keys(Options.of(example.result.script.options).messages)]
+        yield from odd_keys
         if raised:
             yield from self._against_raising([row for row, _ in raised])
         elif example.violation.property == "stage":
@@ -682,7 +699,11 @@ class Simulation:
             yield from self._between_check_and_promise(example)
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
-        elif example.covered and not found and not {*self.memory, *self.subject.memory.changed}:
+        elif (
+            example.covered
+            and not (found or odd_keys)
+            and not {*self.memory, *self.subject.memory.changed}
+        ):
             yield (
                 "No stage raised or answered otherwise than without faults: a defect of surepipe, unless a stage "
                 "hides something."
@@ -703,11 +724,19 @@ class Simulation:
             )
 
     def _keyless(self, messages: int) -> Iterator[str]:
-        """What is done once more with a message that is tried again, and the check looks at."""
+        """What is done once more with a message that is tried again, and the check minds."""
+        known = self._reference(messages)
+        return (text for text in known.keyless if text not in known.unchecked)
+
+    def _odd_keys(self, messages: int) -> Iterator[str]:
+        """What is to be said of functions that tell two keys of one message."""
+        yield from (f"A defect of a key: {text}." for text in self._reference(messages).odd_keys)
+
+    def _reference(self, messages: int) -> Reference:
         with quiet(self.subject):
             known = reference_of(self.subject, messages)
         self.subject.memory.reset()
-        return (text for text in known.keyless if text not in known.unchecked)
+        return known
 
     def _failed(self, example: Counterexample) -> Iterator[tuple[Row, str]]:
         """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
@@ -767,19 +796,40 @@ class Simulation:
                     f"{in_transaction(self.subject.plan)}."
                 )
 
-    def _going_by_more(self, stage: str) -> str:
-        """Of a stage that answered in two ways, where nothing is found that it keeps."""
-        return (
-            f"{stage} goes by more than its message: what earlier calls have left (in an object of a library, in "
-            "a file), chance of its own, or the time. Answer from the message alone, or "
-            f"{in_transaction(self.subject.plan)}."
-        )
+    def _going_by_more(self, stage: str, example: Counterexample) -> Iterator[str]:
+        """Of a stage that answered in two ways, where nothing is found that it keeps: what it asks for, or else
+        what it may be."""
+        known = self._reference(Options.of(example.result.script.options).messages)
+        asked = known.asking.get(stage, ())
+        outside = [name for name in asked if name != ATTEMPT]
+        who = f"{stage} goes by more than its message:"
+        if ATTEMPT in asked and stage in known.retold.values():
+            yield (
+                f"{who} by {ATTEMPT}, for which it asks, and which is another one when its message is tried "
+                "again. Let nothing of it get into the answer."
+            )
+        elif outside:
+            yield (
+                f"{who} by what the Outside {' and '.join(outside)} has when it asks there, and later messages "
+                "add to that. One that is tried again has to get the same answer, whatever came after it: let who "
+                'asks (a double, say) count up to its own message alone, see "A stage that uses a database" in '
+                "docs/simulation.md."
+            )
+        else:
+            attempt = f"{ATTEMPT}, " if asked else ""
+            yield (
+                f"{who} {attempt}what earlier calls have left (in an object of a library, in a double, in a "
+                "file), chance of its own, or the time. Answer from the message alone, or "
+                f"{in_transaction(self.subject.plan)}."
+            )
 
     def notes(self, *found: PlanResult) -> Iterator[str]:
         """What is to be said of the stages, whether or not a run of a campaign has shown it."""
         yield from self._unpromised({kind for one in found for kind in one.faults})
         dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
-        is_explained = any(one.unreached for one in found)
+        is_explained = any(one.unreached or one.set_aside for one in found)
+        yield from dict.fromkeys(one.set_aside for one in found if one.set_aside)
+        yield from self._keys_of_none()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
                 "most messages became dead letters, so little was tried of what stands behind the stages: "
@@ -804,11 +854,27 @@ class Simulation:
         if first and not self.is_shown:
             yield written.told(first)
         for end, what in self.not_compared.items():
-            if self.has_check or what not in (EVERYTHING, ALL_BUT_COUNT):
-                check = "" if self.has_check else ": a check can look at that (simulate: check:)"
+            if end in self.judged or what not in (EVERYTHING, ALL_BUT_COUNT):
+                check = (
+                    "" if end in self.judged else ": a check can look at that (simulate: check:)"
+                )
                 yield (
                     f"of what {end} gets, {what} was not compared, as it is not the same in all runs {_DIFFERS}"
                     f"{check}"
+                )
+
+    def _keys_of_none(self) -> Iterator[str]:
+        """Keys that no row has, where no pipe asks for them. What is a text has no fields at all."""
+        plan = self.subject.plan
+        asked = {word for pipe in plan.pipes if pipe.workers for word in key_words(plan, pipe)}
+        for source in plan.sources:
+            word = source.key or ""
+            rows = [row for row in self.subject.messages[source.name] if not isinstance(row, str)]
+            is_open = word not in asked and bool(word and rows) and ":" not in word
+            if is_open and not any(_has(row, word) for row in rows):
+                yield (
+                    f"no row of {source.name} has {word!r}, which is its key: here nothing asks for that, and "
+                    "behind lanes each of them would become a dead letter"
                 )
 
     def _kept_by_handler(self) -> list[str]:
@@ -843,28 +909,28 @@ class Simulation:
                 yield from ((text, part) for text in told)
 
     def _uncompared(self) -> Iterator[tuple[str, str]]:
-        """Ends of which too little is the same in each run for a loss to be seen, where nobody says what is to
-        come out; and stages that keep something: a total over messages that come in any order is another one in
+        """Ends of which too little is the same in each run for a loss to be seen, where no check minds what comes
+        out; and stages that keep something: a total over messages that come in any order is another one in
         each run, whether or not a crash has lost half of it."""
+        accepts = f". {IT_ACCEPTS}" if self.has_check else ""
         for who, what in sorted(self.by_order):
             for keeps in self._remembering(who):
                 told = (
                     f"what {who} {what} differs with the order of messages, so it is not compared, and stage "
-                    f"{keeps} Or say what has to be done (simulate: check:)"
+                    f"{keeps} Or say what has to be done (simulate: check:){accepts}"
                 )
                 yield told, who
-        if self.has_check:
-            return
-        for end, what in self.not_compared.items():
+        open_ends = {end: what for end, what in self.not_compared.items() if end not in self.judged}
+        for end, what in open_ends.items():
             if what in _UNTOLD:
-                yield f"{end}, because {_UNTOLD[what]}", end
+                yield f"{end}, because {_UNTOLD[what]}{accepts}", end
         for stage in self.subject.plan.stages:
             reached = behind(self.subject, stage.name)
-            for end in (one for one in self.not_compared if one in reached):
+            for end in (one for one in open_ends if one in reached):
                 for keeps in self._remembering(stage.name):
                     told = (
                         f"what {end} gets differs between runs without faults, and stage {keeps} Or say what has "
-                        "to come out (simulate: check:)"
+                        f"to come out (simulate: check:){accepts}"
                     )
                     yield told, end
 
@@ -985,6 +1051,14 @@ def _counted(raised: Iterable[tuple[Row, str]]) -> Counter[str]:
     for row, said in raised:
         counts[said] += row.count
     return counts
+
+
+def _has(row: object, word: str) -> bool:
+    try:
+        value_reader(word)(row)
+    except Exception:  # noqa: BLE001 - whatever it is, the row has no such key
+        return False
+    return True
 
 
 def _in_words(decision: Decision) -> str:

@@ -37,6 +37,8 @@ Ends = Mapping[str, Sequence[str]]
 Keyed = Mapping[str, Sequence[str]]
 Told = Mapping[str, str]
 """Sentences, and which part of the plan each is about."""
+Answer = tuple[str, str, str]
+"""Who answered, for which message, and what."""
 ByOrder = tuple[str, str]
 """A stage, and what of it is another one when messages come in another order, in words."""
 
@@ -52,7 +54,11 @@ class Reference:
     outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
     things outside when the messages come in another order, and no check looks at them. ``leaking``: which stages
-    answer otherwise when the same run is repeated, also among ``retold``. ``offspring``: what is to come of each
+    answer otherwise when the same run is repeated, also among ``retold``. ``asking``: what each
+    stage asks for beside its message. ``odd_keys``: functions that tell
+    two keys of one message; ``keys``: what those of the plan tell. ``judged``: the ends that the user's
+    check judges, of those that are not the same in each run. ``set_aside``: how many
+    dead letters come without any fault, and of what, where no check minds. ``offspring``: what is to come of each
     message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
@@ -68,6 +74,11 @@ class Reference:
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[ByOrder] = frozenset()
     leaking: tuple[str, ...] = ()
+    asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    odd_keys: Told = field(default_factory=dict[str, str])
+    keys: tuple[Answer, ...] = ()
+    judged: frozenset[str] = frozenset()
+    set_aside: str = ""
     offspring: Offspring = field(default_factory=Offspring)
 
 

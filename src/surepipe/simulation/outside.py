@@ -154,7 +154,8 @@ class Outside:
             named = self.named.setdefault((stage, action), {})
             named.setdefault((value, str(key)), {})[message] = None
         first = self._keys_of.setdefault((action, str(key)), (message, value))
-        if key is not None and message != first[0] and value != first[1]:
+        is_known = stage not in world.in_company
+        if key is not None and is_known and message != first[0] and value != first[1]:
             self._slip(
                 f"{stage} gives {action} {value!r} the key of {action} {first[1]!r}, of another message: "
                 "only the first of both is done",

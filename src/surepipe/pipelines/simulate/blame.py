@@ -16,7 +16,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
-from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, behind
+from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain
 from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
@@ -279,8 +279,7 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
     Where a stage before it has made two messages of one, only that one is named. What a batch holds is not known
     of a run, so nothing is said of the stages behind one.
     """
-    batches = [stage.name for stage in subject.plan.stages if stage.batch is not None]
-    unknown = {name for batch in batches for name in behind(subject, batch)}
+    unknown = subject.plan.behind_batches()
     by_message: dict[tuple[str, str, int, int, str], list[_Answer]] = {}
     for one in _answers_met(subject, example):
         if one.stage not in unknown:
@@ -303,7 +302,7 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
 
 def _answers_met(subject: PlanSubject, example: Counterexample) -> Iterator[_Answer]:
     """Each answer of a stage, with those that it goes by: the last ones in the same life of its process."""
-    after = {stage.name: behind(subject, stage.name) for stage in subject.plan.stages}
+    after = {stage.name: subject.plan.behind(stage.name) for stage in subject.plan.stages}
     known: dict[tuple[str, int, str, int, int], dict[tuple[str, str], str]] = {}
     for row, stage, piece, text in _answers(example.result.rows):
         here = known.setdefault((row.node, row.incarnation, row.pipe, row.epoch, row.seq), {})

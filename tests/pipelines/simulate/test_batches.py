@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -49,6 +51,11 @@ stages:
 
 books = Outside("books")
 held: list[int] = []
+
+
+def first_stage(row: Row) -> Row:
+    """Nothing is done."""
+    return row
 
 
 def each(rows: Rows) -> Rows:
@@ -147,6 +154,12 @@ def looks_elsewhere(run: RunOutcome) -> bool:
     return len(run.delivered["out"]) >= 6
 
 
+def all_out(run: RunOutcome) -> bool:
+    """Whatever the batches."""
+    lines = cast("Sequence[Rows]", run.delivered["out"])
+    return {row["n"] for rows in lines for row in rows} == {*range(1, 7)}
+
+
 def posted(run: RunOutcome) -> bool:
     """It asks for what was done."""
     del run
@@ -228,6 +241,55 @@ def test_a_key_made_of_the_place_in_a_batch_is_not_judged() -> None:
     )
     with pytest.raises(NotExercised, match=said):
         simulation(BEHIND_A_BATCH, "post_each_by_its_place").run(range(4))
+
+
+reported: set[int] = set()
+
+
+def report_once(rows: Rows) -> object:
+    """What it has told before it leaves out, also of a batch that is tried again."""
+    fresh = [row["n"] for row in rows if row["n"] not in reported]
+    reported.update(fresh)
+    return {"rows": fresh} if fresh else None
+
+
+def all_reported(run: RunOutcome) -> bool:
+    """Whatever the batches."""
+    lines = cast("Sequence[Mapping[str, list[int]]]", run.delivered["out"])
+    return {n for line in lines for n in line["rows"]} == {*range(1, 7)}
+
+
+REPORTED = """\
+stages:
+  first: {from: intake, call: "CALL first_stage"}
+  some: {from: first, batch: {max: 4}}
+  work: {from: some, call: "CALL WORK"}
+"""
+
+
+def told_of(simulated: Simulation) -> str:
+    """What is said of the first failure, on one line."""
+    with pytest.raises(SimulationFailed) as failed:
+        simulated.run(range(60))
+    return " ".join(str(failed.value).split())
+
+
+def test_what_decides_is_no_batch_that_only_fell_otherwise() -> None:
+    """X-56: the stage answered in two ways when the batch was tried again."""
+    told = told_of(simulation(REPORTED, "report_once", check="all_reported", faults="bad-stage"))
+    decides = r"decides: work \(test_batches\.py:\d+\) gives None for #\d, and gave \{'rows': \[.*\]\} before\."
+    assert re.search(decides, told), told
+    assert "without faults {" not in told
+    reported.clear()
+
+
+def test_a_letter_that_a_message_became_is_what_decides_with_its_error() -> None:
+    """X-56: the check has not reckoned with it."""
+    parts = REPORTED.replace('first_stage"', 'first_stage", retries: 2, dead_letter: main/dead')
+    told = told_of(simulation(parts, "each", check="all_out", faults="bad-stage"))
+    failed = r"first fails (before it began|after it was done)"
+    decides = rf"decides: #\d is a dead letter: {failed}\. So nothing of it comes out"
+    assert re.search(decides, told), told
 
 
 POSTING = """

@@ -99,6 +99,9 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         again = plainly(subject, other, later=True, identities=run.identities)
         veil = reference_of(subject, messages).veils.get(violation.end)
     subject.memory.reset()
+    for answers in plain.said.values():  # what a batch holds is another thing in each run
+        for stage in subject.plan.behind_batches():
+            answers.pop(stage, None)
     if veil is not None:  # what it is about was told without what differs
         plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
     anyway = frozenset(_raised_anyway(plain, run, result))
@@ -214,8 +217,8 @@ def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None
 
 
 def _called_again(run: _Run, found: Counterexample) -> _Place | None:
-    """The message of the last call before the step at which it broke; else the first that was tried again, or
-    for which a stage failed that does not without faults."""
+    """The message of the last call before the step at which it broke; else the first for which a stage failed,
+    or that became a dead letter, and does not without faults; or that was tried again."""
     result, violation = found.result, found.violation
     last = len(result.rows) - 1
     called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
@@ -227,9 +230,11 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
         if row.kind == Kind.RAISED and "fault" not in facts_of(row)
         if row.step not in found.raised_anyway
     ]
+    anyway = {run.place(row) for row in result.rows if row.step in found.raised_anyway}
+    dead = [row for row in result.rows if row.kind == Kind.DEAD and run.place(row) not in anyway]
     times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
     again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
-    return next((place for row in (*failed, *again) if (place := run.place(row))), None)
+    return next((place for row in (*failed, *dead, *again) if (place := run.place(row))), None)
 
 
 def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str, str]]:

@@ -200,6 +200,20 @@ class Plan:
                 pending += self.takers(part.name)
         return tuple(found.values())
 
+    def behind(self, *names: str) -> set[str]:
+        """All parts that what comes out of these may come to, through pipes too."""
+        found: set[str] = set()
+        pending = list(names)
+        while pending:
+            new = {part.name for part in self.takers(pending.pop())} - found
+            found |= new
+            pending += new
+        return found
+
+    def behind_batches(self) -> set[str]:
+        """All parts that are given what depends on how messages fall into batches."""
+        return self.behind(*(stage.name for stage in self.stages if stage.batch is not None))
+
 
 def feeders_of(part: Node) -> tuple[str, ...]:
     """The names in ``from``; none for a source."""

@@ -66,6 +66,13 @@ def looked_at(name: str, *actions: str) -> None:
         seen.update((name, action) for action in actions)
 
 
+class _Fields(dict[object, Hashable]):
+    """A mapping that nobody changes, so it may be counted."""
+
+    def __hash__(self) -> int:  # type: ignore[override]
+        return hash(frozenset(self.items()))
+
+
 class Outside:
     """Something outside that stages act on: a bank, a mail server, a warehouse.
 
@@ -108,9 +115,23 @@ class Outside:
         del memo
         return self
 
-    def do(self, action: str, value: Hashable, key: object = None) -> bool:
+    def do(self, action: str, value: object, key: object = None) -> bool:
         """Do something that can't be undone. With a ``key`` that was used for this action before, nothing happens
-        and False is returned: that is what an idempotency key is for."""
+        and False is returned: that is what an idempotency key is for.
+
+        Effects are counted by their values: a list counts as a tuple, a set as a frozenset, and a dict as it is
+        now. Raises TypeError for any other value without a hash, with the line that gave it.
+        """
+        try:
+            return self._ask(action, _counted(value), key)
+        except _Uncounted as error:
+            raise TypeError(
+                f"{self.name}.do({action!r}, {brief(repr(value))}){_caller()}: effects are counted by their "
+                f"values, and {error} has no hash: give what names the effect, such as an id or a text, or a "
+                "list or a dict of such"
+            ) from None
+
+    def _ask(self, action: str, value: Hashable, key: object) -> bool:
         self._enter_run()
         life = self._world.speaks if self._world is not None else None
         if life is None:
@@ -154,7 +175,8 @@ class Outside:
             named = self.named.setdefault((stage, action), {})
             named.setdefault((value, str(key)), {})[message] = None
         first = self._keys_of.setdefault((action, str(key)), (message, value))
-        if key is not None and message != first[0] and value != first[1]:
+        is_known = stage not in world.in_company
+        if key is not None and is_known and message != first[0] and value != first[1]:
             self._slip(
                 f"{stage} gives {action} {value!r} the key of {action} {first[1]!r}, of another message: "
                 "only the first of both is done",
@@ -216,6 +238,30 @@ class Outside:
             yield
         finally:
             self._done = before
+
+
+class _Uncounted(Exception):
+    """A value of this type can't be counted."""
+
+
+def _counted(value: object) -> Hashable:
+    """The value, in a form that has a hash, and that stays as it is. Raises _Uncounted."""
+    try:
+        hash(value)
+    except TypeError:
+        pass
+    else:
+        return value
+    match value:
+        case list() | tuple():
+            return tuple(map(_counted, cast("Sequence[object]", value)))
+        case set():
+            return frozenset(cast("set[object]", value))
+        case dict():
+            fields = cast("dict[object, object]", value)
+            return _Fields({name: _counted(one) for name, one in fields.items()})
+        case _:
+            raise _Uncounted(type(value).__name__)
 
 
 def _caller() -> str:

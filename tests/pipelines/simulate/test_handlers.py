@@ -494,3 +494,47 @@ def test_a_failure_of_a_handler_names_no_file_that_nobody_has() -> None:
     with pytest.raises(SimulationFailed) as failed:
         simulation_of(build, messages=ROWS).run(range(40))
     assert "say what has to hold outside (a check beside the handler)" in str(failed.value)
+
+
+def test_an_effect_may_have_a_list_or_a_dict_as_its_value() -> None:
+    """X-25: it is compared as it was then, with a key and without, in the check too."""
+
+    def builder(*, with_key: bool) -> Callable[[], object]:
+        def build() -> object:
+            bank = Outside("bank")
+
+            def charge(order: Order, context: Context) -> None:
+                key, value = context.id.key if with_key else None, [order["id"], {"of": {5}}]
+                bank.do("charge", value, key=key)
+                bank.do("note", {"id": order["id"], "for": value}, key=key)
+                value.clear()
+
+            def check(_: object) -> bool:
+                notes = {note["id"] for note in bank.count("note")}  # type: ignore[index]
+                return notes == {one[0] for one in bank.count("charge")} and not bank.repeated()  # type: ignore[index]
+
+            return charge, check
+
+        return build
+
+    assert _of(builder(with_key=True)).runs
+    said = r"charge \(\d, \{'of': frozenset\(\{5\}\)\}\) happened twice"
+    with pytest.raises(SimulationFailed, match=said):
+        simulation_of(builder(with_key=False), messages=ROWS).run(range(40))
+
+
+def test_an_effect_that_cannot_be_counted_is_told_with_its_line_and_what_to_give() -> None:
+    """simulation X-25, in a run and in a plain test of the function."""
+    bank = Outside("bank")
+
+    def charge(order: Order) -> None:
+        bank.do("charge", [bytearray(), order["id"]])
+
+    line = charge.__code__.co_firstlineno + 1
+    said = rf"bank\.do\('charge', \[bytearray\(b''\), 1\]\) \(test_handlers\.py:{line}\): "
+    with pytest.raises(
+        TypeError, match=said + ".*bytearray has no hash: give what names the effect"
+    ):
+        charge({"id": 1})
+    with pytest.raises((SimulationFailed, NotExercised), match=r"bytearray\s+has\s+no\s+hash"):
+        simulation_of(lambda: charge, messages=ROWS).run(range(2))

@@ -17,7 +17,7 @@ from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import quiet
-from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, behind
+from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain
 from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
@@ -98,6 +98,9 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         again = plainly(subject, other, later=True, identities=run.identities)
         veil = reference_of(subject, messages).veils.get(violation.end)
     subject.memory.reset()
+    for answers in plain.said.values():  # what a batch holds is another thing in each run
+        for stage in subject.plan.behind_batches():
+            answers.pop(stage, None)
     if veil is not None:  # what it is about was told without what differs
         plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
     anyway = frozenset(_raised_anyway(plain, run, result))
@@ -213,8 +216,8 @@ def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None
 
 
 def _called_again(run: _Run, found: Counterexample) -> _Place | None:
-    """The message of the last call before the step at which it broke; else the first that was tried again, or
-    for which a stage failed that does not without faults."""
+    """The message of the last call before the step at which it broke; else the first for which a stage failed,
+    or that became a dead letter, and does not without faults; or that was tried again."""
     result, violation = found.result, found.violation
     last = len(result.rows) - 1
     called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
@@ -226,9 +229,11 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
         if row.kind == Kind.RAISED and "fault" not in facts_of(row)
         if row.step not in found.raised_anyway
     ]
+    anyway = {run.place(row) for row in result.rows if row.step in found.raised_anyway}
+    dead = [row for row in result.rows if row.kind == Kind.DEAD and run.place(row) not in anyway]
     times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
     again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
-    return next((place for row in (*failed, *again) if (place := run.place(row))), None)
+    return next((place for row in (*failed, *dead, *again) if (place := run.place(row))), None)
 
 
 def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str, str]]:
@@ -278,8 +283,7 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
     Where a stage before it has made two messages of one, only that one is named. What a batch holds is not known
     of a run, so nothing is said of the stages behind one.
     """
-    batches = [stage.name for stage in subject.plan.stages if stage.batch is not None]
-    unknown = {name for batch in batches for name in behind(subject, batch)}
+    unknown = subject.plan.behind_batches()
     by_message: dict[tuple[str, str, int, int, str], list[_Answer]] = {}
     for one in _answers_met(subject, example):
         if one.stage not in unknown:
@@ -302,7 +306,7 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
 
 def _answers_met(subject: PlanSubject, example: Counterexample) -> Iterator[_Answer]:
     """Each answer of a stage, with those that it goes by: the last ones in the same life of its process."""
-    after = {stage.name: behind(subject, stage.name) for stage in subject.plan.stages}
+    after = {stage.name: subject.plan.behind(stage.name) for stage in subject.plan.stages}
     known: dict[tuple[str, int, str, int, int], dict[tuple[str, str], str]] = {}
     for row, stage, piece, text in _answers(example.result.rows):
         here = known.setdefault((row.node, row.incarnation, row.pipe, row.epoch, row.seq), {})

@@ -291,6 +291,7 @@ class PlanDeployment(Deployment):
     def begin(self, world: World) -> None:
         """Stores, links, sources, sinks, and a node for each process of the plan."""
         world.remembers = self.memory.enter
+        world.in_company = self.plan.behind_batches()
         plan = self.plan
         for part in plan.stores:
             store = world.add_store(part.name, declared_level(part), part.kind)

@@ -172,6 +172,12 @@ class Plain:
     message, and both answers"""
     effects: dict[Effect, str] = field(default_factory=dict[Effect, str])
     """what was done outside, and who asked for it"""
+    asked: dict[Effect, str] = field(default_factory=dict[Effect, str])
+    """the same of all that was asked for, done or not"""
+    keys: dict[tuple[str, Effect], set[str]] = field(
+        default_factory=dict[tuple[str, Effect], set[str]]
+    )
+    """of each stage and effect, its keys"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
     said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
@@ -180,7 +186,7 @@ class Plain:
     """the same of what each stage raised for it"""
     asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     """of each stage: what it asks for beside its message, ``ATTEMPT`` or the names of what is outside"""
-    keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
+    lane_keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
 
 
 @dataclass(frozen=True)
@@ -190,12 +196,14 @@ class PlainSubject:
     ``backwards``: messages come in another order, under other identities, and at other times. What an end has both
     times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
     second attempt that nobody remembers. ``identities``: who messages are in some other run, by their pipe and
-    digest, in order; what follows from an identity is then what it is there.
+    digest, in order; what follows from an identity is then what it is there. ``batches``: how many messages fall
+    into a batch, if it may have so many.
     """
 
     of: PlanSubject
     backwards: bool = False
     twice: bool = False
+    batches: int = 1
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
@@ -214,27 +222,29 @@ class PlainSubject:
 
     def deployment(self) -> PlainRun:
         self.of.memory.reset()
-        return PlainRun(self.of, self.identities, backwards=self.backwards, twice=self.twice)
+        return PlainRun(self)
 
 
 class PlainRun(Deployment):
     """One run, as the program of the only node of a world: functions have virtual time and chance there."""
 
-    def __init__(
-        self, subject: PlanSubject, identities: Identities, *, backwards: bool, twice: bool
-    ) -> None:
+    def __init__(self, how: PlainSubject) -> None:
+        subject = how.of
         self.found = Plain({end.name: [] for end in subject.plan.ends})
         self._subject = subject
         self._plan = subject.plan
-        self._backwards = backwards
-        self._twice = twice
+        self._backwards = how.backwards
+        self._twice = how.twice
+        self._batches = how.batches
+        self._waiting: dict[str, list[tuple[object, About]]] = {}
+        """Of each batch that has begun: what is in it."""
         self._functions = subject.functions()
         self._entries: dict[str, Entry] = {}
         self._telling: dict[str, Function] = {}
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
-        self._known = {looks: iter(abouts) for looks, abouts in identities.items()}
+        self._known = {looks: iter(abouts) for looks, abouts in how.identities.items()}
         self._pending: list[tuple[str, str]] = []
         self._way: tuple[Carried, ...] = ()
         self._made_of: tuple[Original, ...] = ()
@@ -266,8 +276,13 @@ class PlainRun(Deployment):
         self.found.effects = effects_of(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
+                self.found.asked[outside.name, *effect] = outside.asked_by[effect]
                 if times > 1:
                     self.found.during.pop((outside.name, *effect), None)
+            for (stage, action), named in outside.named.items():
+                for value, key in named:
+                    whose = (stage, (outside.name, action, value))
+                    self.found.keys.setdefault(whose, set()).add(key)
         world.outcome = self.found
         return ()
 
@@ -293,6 +308,9 @@ class PlainRun(Deployment):
                 if self._backwards:
                     life.sleep(GAP_US)
                 self._give(source.name, place, deepcopy(message))
+        while self._waiting:
+            with suppress(Exception):  # as in _give
+                self._give_batch(next(iter(self._waiting)))
 
     def _in_turn(self, items: Sequence[T]) -> Iterable[T]:
         return reversed(items) if self._backwards else items
@@ -417,7 +435,7 @@ class PlainRun(Deployment):
         (word,) = key_words(self._plan, pipe)
         key = str(self._told_by(pipe, word or "", message))
         if ":" in (word or ""):
-            keys = self.found.keys.setdefault((pipe.name, word or ""), {})
+            keys = self.found.lane_keys.setdefault((pipe.name, word or ""), {})
             known = keys.setdefault(canonical(message), {})
             known[key] = None
             if self._twice:
@@ -429,6 +447,9 @@ class PlainRun(Deployment):
         is_end = not self._plan.takers(part.name)
         if is_end:
             self._at_end(part.name, canonical(message))
+        if part.batch is not None:
+            self._into_batch(part.name, min(part.batch.max, self._batches), message, about)
+            return
         results = list(self._results(part, message, about))
         if not results and not is_end:
             self._passage(part.name).left_out += 1
@@ -436,11 +457,30 @@ class PlainRun(Deployment):
             numbered = replace(about, part=about.part * PARTS_MAX + number)
             self._pass_on(part.name, result, numbered if part.flat_map else about)
 
+    def _into_batch(self, name: str, size: int, message: object, about: About) -> None:
+        waiting = self._waiting.setdefault(name, [])
+        waiting.append((message, about))
+        if len(waiting) >= size:
+            self._give_batch(name)
+
+    def _give_batch(self, name: str) -> None:
+        """Of one that fails each message is tried alone, as in a run."""
+        waiting = self._waiting.pop(name)
+        if len(waiting) > 1:
+            try:
+                whole = [deepcopy(message) for message, _ in waiting]
+                self._pass_on(name, whole, waiting[0][1])
+            except Exception:  # noqa: BLE001 - as in _give
+                for message, about in waiting:
+                    with suppress(Exception):
+                        self._pass_on(name, [message], about)
+        else:
+            ((message, about),) = waiting
+            self._pass_on(name, [message], about)
+
     def _results(self, part: StagePart, message: object, about: About) -> Iterator[object]:
         if part.key_by is not None:
             yield message
-        elif part.batch is not None:
-            yield [message]
         else:
             given = self._called(part, part.does, message, about)
             if self._is_of_book(about):
@@ -467,7 +507,7 @@ class PlainRun(Deployment):
         return None if isinstance(given, Done) else given
 
     def _ends_behind(self, name: str) -> set[str]:
-        return behind(self._subject, name) & self.found.arrived.keys()
+        return self._plan.behind(name) & self.found.arrived.keys()
 
     # What a sink has of it.
 
@@ -687,14 +727,3 @@ class _Context(Context):
     def random(self) -> Random:
         self.has_drawn = True
         return super().random
-
-
-def behind(subject: PlanSubject, name: str) -> set[str]:
-    """All parts that what comes out of this one may reach."""
-    found: set[str] = set()
-    pending = [name]
-    while pending:
-        names = {part.name for part in subject.plan.takers(pending.pop())} - found
-        found |= names
-        pending += names
-    return found

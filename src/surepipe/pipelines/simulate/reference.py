@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import wraps
 from inspect import isclass, iscoroutinefunction
-from typing import TypeAlias
 
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
@@ -31,7 +30,7 @@ from surepipe.pipelines.simulate.ends import (
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Came, Identities, Keys, Plain, PlainSubject, behind
+from surepipe.pipelines.simulate.plain import Came, Identities, Keys, OfEffect, Plain, PlainSubject
 from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
@@ -165,19 +164,21 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
     silent |= {end for end, texts in expected.items() if not texts}
     check = _Check(subject, calm, world)
-    unreached = dict(_unreached(subject, silent, by_hand, _stuck(subject, world)))
-    if subject.needs_all and unreached and check.judges((RUN, "dead")):
-        unreached = {}  # it knows of the dead letters
+    knows_letters = subject.needs_all and check.judges((RUN, "dead"))
+    stuck = _stuck(subject, world)
+    unreached = {} if knows_letters else dict(_unreached(subject, silent, by_hand, stuck))
     twice = plainly(subject, calm, twice=True)
     retold = leaks | dict(_retold(by_hand, back, twice))
     retold |= dict(_put_off(subject.plan, by_hand, back))
-    if not twice.slips and any(outside.named for outside in other.outsides):
-        retold |= dict(_of_a_day(_keys(subject, calm), _keys(subject, calm, another_day=True)))
-    told = {
-        *retold.values()
-    }  # what puts effects off asks for those of others, by the keys of these
-    sharing = {text: what for text, what in twice.sharing.items() if what.stage not in told}
+    if not twice.slips and by_hand.keys:
+        retold |= dict(_of_a_day(by_hand, plainly(subject, calm, later=True)))
+    # What puts effects off asks for those of others, by the keys of these.
+    sharing = {t: what for t, what in twice.sharing.items() if what.stage not in {*retold.values()}}
     keyless = {**twice.keyless, **sharing}
+    of_batches = _OfBatches(subject, calm, by_hand)
+    if not twice.slips:
+        keyless |= of_batches.misnamed()
+    unchecked = {**keyless, **dict(of_batches.differing(back))}
     again = effects_of(other.outsides).keys() & by_hand.effects.keys()
     steady = again & back.effects.keys()
     by_order = {
@@ -187,7 +188,11 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     }
     if subject.needs_all and subject.functions().check is None:
         by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
-    effects = {what: who for what, who in effects_of(world.outsides).items() if what in steady}
+    effects = {
+        what: who
+        for what, who in effects_of(world.outsides).items()
+        if what in steady and _whose(what, who) not in of_batches.others
+    }
     odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, back, twice)))
     keyed = _keyed(by_hand.came if not odd_keys else (), veils)
     return Reference(
@@ -199,7 +204,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         effects,
         retold,
         {text: what.stage for text, what in keyless.items()},
-        {text: what.stage for text, what in keyless.items() if not check.judges(what.look)},
+        {text: what.stage for text, what in unchecked.items() if not check.judges(what.look)},
         keyed,
         veils,
         frozenset(by_order),
@@ -336,7 +341,7 @@ def _offspring(
         counts.update((original, one.end) for original in one.made_of)
     most: dict[tuple[str, str], int] = {}
     for part in (*subject.plan.sources, *subject.plan.pipes):
-        reached = behind(subject, part.name)
+        reached = subject.plan.behind(part.name)
         most |= {(part.name, end): int(end in reached) for end in expected}
     for (original, end), count in counts.items():
         most[original.place, end] = max(count, most.get((original.place, end), 0))
@@ -377,7 +382,7 @@ def _said(subject: PlanSubject, there: Plain, back: Plain) -> Ends:
     """The contents of ends that depend on the functions alone: not on chance, the clock, or earlier messages."""
     untold = {stage.name for stage in subject.plan.stages if stage.batch is not None}
     untold |= there.by_chance | back.by_chance
-    untold |= {name for part in untold for name in behind(subject, part)}
+    untold |= subject.plan.behind(*untold)
     return {
         end: texts
         for end, texts in there.arrived.items()
@@ -403,11 +408,12 @@ def plainly(
     backwards: bool = False,
     twice: bool = False,
     later: bool = False,
+    batches: int = 1,
     identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
-    always when ``backwards``."""
-    plain = PlainSubject(subject, backwards, twice, identities or {})
+    always when ``backwards``. ``batches``: how many messages fall into one."""
+    plain = PlainSubject(subject, backwards, twice, batches, identities or {})
     world = played(plain, options, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
@@ -435,7 +441,7 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]
 def _keys_told(*found: Plain) -> Keys:
     """What all of these runs have heard of keys."""
     keys: Keys = {}
-    for who, told in (one for plain in found for one in plain.keys.items()):
+    for who, told in (one for plain in found for one in plain.lane_keys.items()):
         for message, known in told.items():
             keys.setdefault(who, {}).setdefault(message, {}).update(known)
     return keys
@@ -462,7 +468,7 @@ def _odd_keys(subject: PlanSubject, keys: Keys) -> Iterator[tuple[str, str]]:
 
 def _told_of_keys(plain: Plain) -> Iterator[Answer]:
     """Which key each message has, as the answers of stages are told."""
-    for (pipe, path), told in plain.keys.items():
+    for (pipe, path), told in plain.lane_keys.items():
         who = f"{path}, which tells the keys of pipe {pipe},"
         yield from ((who, message, next(iter(known))) for message, known in told.items())
 
@@ -501,7 +507,7 @@ def _otherwise(
 ) -> Collection[str]:
     """Which stages answer otherwise for a message, but for those that are given what others of them make of it."""
     odd = _differing(answers, other)
-    return {*odd}.difference(*(behind(subject, stage) for stage in odd))
+    return {*odd}.difference(*(subject.plan.behind(stage) for stage in odd))
 
 
 def _with_place(subject: PlanSubject, name: str) -> str:
@@ -512,26 +518,12 @@ def _with_place(subject: PlanSubject, name: str) -> str:
     return f"{name} ({place})" if place else name
 
 
-_Keys: TypeAlias = Mapping[tuple[str, Effect], Collection[str]]
-"""Of each stage and effect, its keys."""
-
-
-def _keys(subject: PlanSubject, options: Options, *, another_day: bool = False) -> _Keys:
-    plain = PlainSubject(subject, False, False, {})
-    found: dict[tuple[str, Effect], set[str]] = {}
-    for outside in played(plain, options, another_day=another_day).outsides:
-        for (stage, action), named in outside.named.items():
-            for value, key in named:
-                found.setdefault((stage, (outside.name, action, value)), set()).add(key)
-    return found
-
-
-def _of_a_day(today: _Keys, later: _Keys) -> Iterator[tuple[str, str]]:
+def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
     """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
     first effect."""
     seen: set[str] = set()
-    for (stage, effect), keys in today.items():
-        others = later.get((stage, effect), keys)
+    for (stage, effect), keys in today.keys.items():
+        others = later.keys.get((stage, effect), keys)
         if others != keys and stage not in seen:
             seen.add(stage)
             outside, action, value = effect
@@ -541,6 +533,93 @@ def _of_a_day(today: _Keys, later: _Keys) -> Iterator[tuple[str, str]]:
                 "key of the message alone, such as context.id.key"
             )
             yield told, stage
+
+
+class _OfBatches:
+    """What stages do outside that follows from how messages fall into batches, which is another thing in each run.
+    The same messages fall into batches of one, of two, and into the largest that there may be."""
+
+    def __init__(self, subject: PlanSubject, options: Options, alone: Plain) -> None:
+        self._behind = subject.plan.behind_batches()
+        sizes = sorted({2, max(2, options.messages)}) if self._behind else ()
+        self._alone, self._asked = alone, _asked(alone)
+        self._together = [plainly(subject, options, batches=size) for size in sizes]
+        self.others = {*self._other_effects()}
+        """Of these not each effect is asked for in every run."""
+
+    def _other_effects(self) -> Iterator[OfEffect]:
+        for together in map(_asked, self._together):
+            for what in together.keys() | self._asked.keys():
+                is_other = together.get(what, {}).keys() != self._asked.get(what, {}).keys()
+                if is_other and what.stage in self._behind:
+                    yield what
+
+    def differing(self, back: Plain) -> Iterator[tuple[str, OfEffect]]:
+        """What is not asked for in every run; but for what differs between any two of them."""
+        runs, asked_back = (self._asked, *map(_asked, self._together)), _asked(back)
+        for what in sorted(self.others, key=repr):
+            if self._asked.get(what, {}).keys() == asked_back.get(what, {}).keys():
+                who = next(iter(next(run[what] for run in runs if what in run).values()))
+                told = (
+                    f"what stage {who} does outside ({' '.join(what.look)}) follows from how messages fall into "
+                    f"batches, and faults make them fall otherwise, so it is not compared: {_FOR_EACH}"
+                )
+                yield told, what
+
+    def misnamed(self) -> Iterator[tuple[str, OfEffect]]:
+        """Keys that tell of the batch; of each stage and action the first."""
+        seen: set[OfEffect] = set()
+        effects = {(stage, key): effect for (stage, effect), key in _each_key(self._alone)}
+        for together in self._together:
+            for (stage, effect), key in _each_key(together):
+                what = OfEffect(stage, effect[:2])
+                if stage in self._behind and what not in seen:
+                    alone = effects.get((stage, key), effect)
+                    why = _shared_key(alone, effect, key) or self._other_key(stage, effect, key)
+                    if why:
+                        seen.add(what)
+                        yield f"stage {stage} gives {' '.join(what.look)} {why}: {_FOR_EACH}", what
+
+    def _other_key(self, stage: str, effect: Effect, key: str) -> str:
+        alone = self._alone.keys.get((stage, effect), {key})
+        return (
+            f"{effect[2]!r} the key {brief(min(alone))}, and {brief(key)} in another batch, so it is done once "
+            "more for a message that is tried again there"
+            if key not in alone
+            else ""
+        )
+
+
+def _shared_key(alone: Effect, together: Effect, key: str) -> str:
+    """A batch has the identity of its first message, whatever its company."""
+    return (
+        f"{alone[2]!r} and {together[2]!r}, which are of two batches, one key ({brief(key)}), so only the first "
+        "of both is done"
+        if alone != together and alone[:2] == together[:2]
+        else ""
+    )
+
+
+_FOR_EACH = (
+    "do it for each message, with a key made of that message alone (context.id tells of its batch), or say what "
+    "has to be done (simulate: check:)"
+)
+
+
+def _each_key(run: Plain) -> Iterator[tuple[tuple[str, Effect], str]]:
+    return ((whose, key) for whose, keys in run.keys.items() for key in sorted(keys))
+
+
+def _asked(run: Plain) -> Mapping[OfEffect, Mapping[Effect, str]]:
+    """By stage and action what was asked for, and where."""
+    found: dict[OfEffect, dict[Effect, str]] = {}
+    for effect, who in run.asked.items():
+        found.setdefault(_whose(effect, who), {})[effect] = who
+    return found
+
+
+def _whose(effect: Effect, who: str) -> OfEffect:
+    return OfEffect(who.partition(" ")[0], effect[:2])
 
 
 def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:
@@ -633,12 +712,12 @@ def _unreached(
     plan = subject.plan
     allowed = plan.simulate.may_be_empty
     for end in sorted({*silent} - {*allowed}):
-        ways = {end, *(part.name for part in plan.parts if end in behind(subject, part.name))}
+        ways = {end, *(part.name for part in plan.parts if end in subject.plan.behind(part.name))}
         why = _why(subject, by_hand, ways, stuck, end)
         yield f"{end} gets no message, even without faults{why}", end
     kept = {one.pipe for one in stuck}
     for source in plan.sources:
-        ways = behind(subject, source.name)
+        ways = subject.plan.behind(source.name)
         is_told = not (ways & by_hand.arrived.keys()) - {*silent}
         takers = {part.name for part in plan.takers(source.name)}
         is_of_use = bool(by_hand.of_use[source.name]) and not takers <= kept

@@ -68,7 +68,7 @@ from surepipe.pipelines.simulate.memory import (
     project_modules,
     told,
 )
-from surepipe.pipelines.simulate.plain import ATTEMPT, behind
+from surepipe.pipelines.simulate.plain import ATTEMPT
 from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
@@ -925,7 +925,7 @@ class Simulation:
             if what in _UNTOLD:
                 yield f"{end}, because {_UNTOLD[what]}{accepts}", end
         for stage in self.subject.plan.stages:
-            reached = behind(self.subject, stage.name)
+            reached = self.subject.plan.behind(stage.name)
             for end in (one for one in open_ends if one in reached):
                 for keeps in self._remembering(stage.name):
                     told = (

@@ -50,8 +50,10 @@ class Reference:
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
     otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
-    messages, which share one; ``unchecked``: those of them that no check looks at. ``effects``: what is done
-    outside in each run without faults, however its messages come, and who asks for it. ``veils``: what of the
+    messages, which share one, or have a key that tells of a batch; ``unchecked``: those of them that no check
+    looks at, and what else it would have to look at, as it follows from how messages fall into batches.
+    ``effects``: what is done outside in each run without faults, however its messages come and fall into batches,
+    and who asks for it. ``veils``: what of the
     messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
     things outside when the messages come in another order, and no check looks at them. ``leaking``: which stages
     answer otherwise when the same run is repeated, also among ``retold``. ``asking``: what each

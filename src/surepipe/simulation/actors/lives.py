@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import Protocol, TypeVar
 
@@ -226,6 +226,8 @@ class ActorWorld(Timeline, ABC):
         """The stage that it runs in."""
         self.handling: tuple[str, int] = ("", 0)
         """The message that it handles, and which call of all calls this is."""
+        self.in_company: Collection[str] = ()
+        """Stages behind batches: what they handle has the identity of the first message of its batch."""
         self.entered = 0
         """How often user's code was called."""
         self.calling: dict[int, tuple[str, int]] = {}

@@ -507,7 +507,14 @@ def _late(faults: Sequence[str]) -> str:
     return "".join(f"; the frame {LATE[fault]}" for fault in faults if fault in LATE)
 
 
-_TELLING = (" is delivered", " comes out", " gave ", "without faults ", " fails in ")
+_TELLING = (
+    " is delivered",
+    " comes out",
+    " gave ",
+    "without faults ",
+    " fails in ",
+    " is a dead letter",
+)
 
 
 def _telling(effects: Sequence[str]) -> str:

@@ -178,6 +178,8 @@ class Stages:
         self._latest = ""
         self._odd: list[tuple[int, str]] = []
         self._failed: list[tuple[int, str]] = []
+        self._why_failed = ""
+        self._dead: list[tuple[int, str]] = []
         self._again: list[tuple[int, str]] = []
         self._settled: list[tuple[int, str]] = []
         self._handed: list[tuple[int, str]] = []
@@ -215,6 +217,7 @@ class Stages:
     def raised(self, row: Row) -> str:
         """A function fails."""
         stage = fact(row, "stage") or self._latest
+        self._why_failed = f"{stage} {fact(row, 'text')}"
         if not fact(row, "fault"):
             place = fact(row, "place") or self._places.get(stage, "")
             who = f"{stage} ({place})" if place else stage
@@ -222,6 +225,13 @@ class Stages:
                 (row.step, f"{who} raises {brief(fact(row, 'text'))} for {self.name}.")
             )
         return f"{self.name} fails in {stage}" if stage else f"{self.name} fails"
+
+    def dies(self, row: Row) -> str:
+        """It was tried as often as may be, or can't be handled."""
+        why = f": {brief(self._why_failed)}" if self._why_failed else ""
+        said = f"{self.name} is a dead letter{why}"
+        self._dead.append((row.step, f"{said}. So nothing of it comes out from here on."))
+        return said
 
     def handed(self, row: Row, times: int) -> str:
         """A pipe hands it over, for the n-th time."""
@@ -255,7 +265,8 @@ class Stages:
         return f"{self.name} {said.get(about.property, said[''])} {about.end}"
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
-        """The row that decides, and why: an odd answer, a failure, a second call, or the last that befell it."""
+        """The row that decides, and why: an odd answer, a failure, a dead letter, a second call, or the last that
+        befell it."""
         if violation.name == IDEMPOTENCY_KEY:
             return (
                 violation.step,
@@ -270,8 +281,16 @@ class Stages:
         if not self.is_over:
             return violation.step, f"{self._who(self._latest)} does it again for {self.name}."
         again = self._again if violation.property != "P2" else []
+        dead = self._dead if violation.property in ("user", "P2") else []
         late = self._handed[:1] if violation.property == "P4" else self._settled[-1:]
-        for found in (self._odd[:1], self._failed[:1], again[:1], late, self._handed[-1:]):
+        for found in (
+            self._odd[:1],
+            self._failed[:1],
+            dead[:1],
+            again[:1],
+            late,
+            self._handed[-1:],
+        ):
             if found:
                 return found[0]
         return violation.step, ""
@@ -437,7 +456,7 @@ class Whereabouts:
 
     def _die(self, row: Row) -> str:
         self._receivers.pop(row.node, None)
-        return f"{self.name} is a dead letter"
+        return self.stages.dies(row) if self.stages else f"{self.name} is a dead letter"
 
     def _call(self, row: Row) -> str:
         return self.stages.called(row) if self.stages else ""

@@ -1,0 +1,314 @@
+"""What stages do outside behind a batch: how messages fall into batches is another thing in each run."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from surepipe.cli.output import Exit
+from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulation,
+    SimulationFailed,
+    simulation_of,
+)
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
+from tests.pipelines.simulate.kit import HEAD, command, shop
+
+Row = Mapping[str, int]
+Rows = Sequence[Row]
+SAMPLE = "simulate: {messages: 6, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}, {n: 5}, {n: 6}]}CHECK}\n"
+OUT = "sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}\n"
+BEHIND_A_BATCH = (
+    'stages: {some: {from: intake, batch: {max: 4}}, work: {from: some, flat-map: "CALL WORK"}}\n'
+)
+BEHIND_TWO_BATCHES = """\
+stages:
+  some: {from: intake, batch: {max: 2}}
+  split: {from: some, flat-map: "CALL each"}
+  more: {from: split, batch: {max: 3}}
+  work: {from: more, flat-map: "CALL WORK"}
+"""
+BEHIND_A_FLAT_MAP = """\
+stages:
+  some: {from: intake, batch: {max: 4}}
+  split: {from: some, flat-map: "CALL sized"}
+  work: {from: split, call: "CALL WORK"}
+"""
+BEFORE_A_BATCH = """\
+stages:
+  first: {from: intake, call: "CALL WORK"}
+  some: {from: first, batch: {max: 4}}
+  work: {from: some, flat-map: "CALL each"}
+"""
+
+books = Outside("books")
+held: list[int] = []
+
+
+def first_stage(row: Row) -> Row:
+    """Nothing is done."""
+    return row
+
+
+def each(rows: Rows) -> Rows:
+    """A batch as the messages that it was made of."""
+    return rows
+
+
+def sized(rows: Rows) -> Iterator[Row]:
+    """Each with the size of its batch."""
+    for row in rows:
+        yield {**row, "of": len(rows)}
+
+
+def post_together(rows: Rows, context: Context) -> Rows:
+    """One effect for each batch."""
+    books.do("post", tuple(row["n"] for row in rows), key=context.id.key)
+    return rows
+
+
+def post_the_first(rows: Rows) -> Rows:
+    """For each batch one that others have too."""
+    books.do("post", rows[0]["n"] % 3, key=rows[0]["n"])
+    return rows
+
+
+def post_sized(row: Row) -> Row:
+    """One effect for each message, that tells of its batch."""
+    books.do("post", (row["n"], row["of"]), key=row["n"])
+    return {"n": row["n"]}
+
+
+def post_many(rows: Rows) -> Rows:
+    """None at all for a message that comes alone."""
+    if len(rows) > 1:
+        books.do("post", tuple(row["n"] for row in rows), key=rows[0]["n"])
+    return rows
+
+
+def post_each(rows: Rows) -> Rows:
+    """One effect for each message."""
+    for row in rows:
+        books.do("post", row["n"], key=row["n"])
+    return rows
+
+
+def post_each_but_three(rows: Rows) -> Rows:
+    """The same; one message fails, so its batch is tried in parts."""
+    for row in rows:
+        if row["n"] == 3:
+            raise ValueError("three")
+        books.do("post", row["n"], key=row["n"])
+    return rows
+
+
+def post_each_by_its_place(rows: Rows, context: Context) -> Rows:
+    """Its key says where in which batch it was."""
+    for place, row in enumerate(rows):
+        books.do("post", row["n"], key=f"{context.id.key}/{place}")
+    return rows
+
+
+def post_by_a_key_of_the_batch(rows: Rows, context: Context) -> Rows:
+    """Only the first of a batch is posted."""
+    for row in rows:
+        books.do("post", row["n"], key=context.id.key)
+    return rows
+
+
+def post_later(rows: Rows) -> Rows:
+    """What is kept for later is lost with the process."""
+    held.extend(row["n"] for row in rows)
+    if len(held) >= 3:
+        while held:
+            books.do("post", held.pop(0), key=held)
+    return rows
+
+
+def post_after_three(row: Row) -> Row:
+    """The same of single messages."""
+    held.append(row["n"])
+    if len(held) == 3:
+        while held:
+            number = held.pop(0)
+            books.do("post", number, key=number)
+    return row
+
+
+def all_posted(run: RunOutcome) -> bool:
+    """Whatever the batches."""
+    del run
+    return {n for posted in books.count("post") for n in posted} == {*range(1, 7)}  # type: ignore[attr-defined]
+
+
+def looks_elsewhere(run: RunOutcome) -> bool:
+    """At nothing that is outside."""
+    return len(run.delivered["out"]) >= 6
+
+
+def all_out(run: RunOutcome) -> bool:
+    """Whatever the batches."""
+    lines = cast("Sequence[Rows]", run.delivered["out"])
+    return {row["n"] for rows in lines for row in rows} == {*range(1, 7)}
+
+
+def posted(run: RunOutcome) -> bool:
+    """It asks for what was done."""
+    del run
+    return bool(books.count("post"))
+
+
+def simulation(parts: str, work: str, *, check: str = "", faults: str = "claim") -> Simulation:
+    """The plan of these parts, with this function of this module at WORK."""
+    checked = SAMPLE.replace("CHECK", f', check: "CALL {check}"' if check else "")
+    text = f"{HEAD}{parts.replace('WORK', work)}{OUT}{checked}".replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults=faults)
+
+
+OF_BATCHES = [
+    (BEHIND_A_BATCH, "post_together"),
+    (BEHIND_A_BATCH, "post_the_first"),
+    (BEHIND_A_BATCH, "post_many"),
+    (BEHIND_TWO_BATCHES, "post_together"),
+    (BEHIND_A_FLAT_MAP, "post_sized"),
+]
+
+
+@pytest.mark.parametrize("faults", ["claim", "process-crash"])
+@pytest.mark.parametrize(("parts", "work"), OF_BATCHES)
+def test_what_is_done_for_a_batch_as_it_fell_is_not_judged(
+    parts: str, work: str, faults: str
+) -> None:
+    """X-24, X-25: faults make other batches, so what is done without them may rightly be missing."""
+    said = (
+        r"not judged: what stage work \(test_batches\.py:\d+\) does outside \(books post\) "
+        "follows from how messages fall into batches"
+    )
+    with pytest.raises(NotExercised, match=said):
+        simulation(parts, work, faults=faults).run(range(12))
+
+
+def test_what_is_done_for_a_batch_is_judged_by_a_check_that_asks_for_it() -> None:
+    """X-25: one of something else leaves it as it is."""
+    assert simulation(BEHIND_A_BATCH, "post_together", check="posted").run(range(12)).runs == 12
+    with pytest.raises(NotExercised, match="follows from how messages fall into batches"):
+        simulation(BEHIND_A_BATCH, "post_together", check="looks_elsewhere").run(range(12))
+
+
+def test_a_key_that_two_batches_share_is_found_by_a_check_of_what_is_posted() -> None:
+    """X-25: a batch has the identity of its first message, which comes again in other company after a crash."""
+    with pytest.raises(SimulationFailed, match="check all_posted does not hold"):
+        simulation(BEHIND_A_BATCH, "post_together", check="all_posted").run(range(60))
+
+
+@pytest.mark.parametrize("parts", [BEHIND_A_BATCH, BEHIND_TWO_BATCHES])
+@pytest.mark.parametrize("work", ["post_each", "post_each_but_three"])
+def test_what_is_done_for_each_message_of_a_batch_is_compared_as_ever(
+    parts: str, work: str
+) -> None:
+    """X-25: it is the same whatever the batches; of one that fails each message is tried alone."""
+    if work == "post_each_but_three":
+        parts = parts.replace('WORK"', 'WORK", retries: 2, dead_letter: main/dead')
+    campaign = simulation(parts, work).campaign(range(4))
+    assert not campaign.violated
+    assert not campaign.retold
+
+
+@pytest.mark.parametrize(
+    ("parts", "work"),
+    [(BEFORE_A_BATCH, "post_after_three"), (BEHIND_A_BATCH, "post_by_a_key_of_the_batch")],
+)
+def test_what_is_never_done_is_found_beside_a_batch_too(parts: str, work: str) -> None:
+    """X-25: before it, and behind it where each message has an effect of its own."""
+    with pytest.raises(SimulationFailed, match=r"books post \d was never done"):
+        simulation(parts, work).run(range(60))
+    del held[:]
+
+
+def test_a_key_made_of_the_place_in_a_batch_is_not_judged() -> None:
+    """X-25: the message comes again in another batch, so its effect has another key, and is repeated."""
+    said = (
+        r"not judged: stage work gives books post \d the key intake/1/\d/\d, and intake/1/\d/\d "
+        "in another batch"
+    )
+    with pytest.raises(NotExercised, match=said):
+        simulation(BEHIND_A_BATCH, "post_each_by_its_place").run(range(4))
+
+
+reported: set[int] = set()
+
+
+def report_once(rows: Rows) -> object:
+    """What it has told before it leaves out, also of a batch that is tried again."""
+    fresh = [row["n"] for row in rows if row["n"] not in reported]
+    reported.update(fresh)
+    return {"rows": fresh} if fresh else None
+
+
+def all_reported(run: RunOutcome) -> bool:
+    """Whatever the batches."""
+    lines = cast("Sequence[Mapping[str, list[int]]]", run.delivered["out"])
+    return {n for line in lines for n in line["rows"]} == {*range(1, 7)}
+
+
+REPORTED = """\
+stages:
+  first: {from: intake, call: "CALL first_stage"}
+  some: {from: first, batch: {max: 4}}
+  work: {from: some, call: "CALL WORK"}
+"""
+
+
+def told_of(simulated: Simulation) -> str:
+    """What is said of the first failure, on one line."""
+    with pytest.raises(SimulationFailed) as failed:
+        simulated.run(range(60))
+    return " ".join(str(failed.value).split())
+
+
+def test_what_decides_is_no_batch_that_only_fell_otherwise() -> None:
+    """X-56: the stage answered in two ways when the batch was tried again."""
+    told = told_of(simulation(REPORTED, "report_once", check="all_reported", faults="bad-stage"))
+    decides = r"decides: work \(test_batches\.py:\d+\) gives None for #\d, and gave \{'rows': \[.*\]\} before\."
+    assert re.search(decides, told), told
+    assert "without faults {" not in told
+    reported.clear()
+
+
+def test_a_letter_that_a_message_became_is_what_decides_with_its_error() -> None:
+    """X-56: the check has not reckoned with it."""
+    parts = REPORTED.replace('first_stage"', 'first_stage", retries: 2, dead_letter: main/dead')
+    told = told_of(simulation(parts, "each", check="all_out", faults="bad-stage"))
+    failed = r"first fails (before it began|after it was done)"
+    decides = rf"decides: #\d is a dead letter: {failed}\. So nothing of it comes out"
+    assert re.search(decides, told), told
+
+
+POSTING = """
+from surepipe.simulation import Outside
+books = Outside("books")
+def post(rows, context):
+    books.do("post", tuple(row["n"] for row in rows), key=context.id.key)
+    return rows
+"""
+
+
+def test_the_command_says_the_same_with_and_without_named_faults(tmp_path: Path) -> None:
+    """X-22, X-23: neither a violation, nor a fault that is not tolerated, nor held without a word."""
+    parts = BEHIND_A_BATCH.replace("CALL WORK", "shop_stages:post")
+    pipeline = f"{HEAD}{parts}{OUT}".replace("none.jsonl", "lines.jsonl")
+    for faults in ((), ("--faults", "process-crash"), ("--faults", "bad-stage")):
+        done = command(shop(tmp_path, POSTING, pipeline), "--seeds", "40", *faults)
+        assert done.returncode == Exit.NOT_EXERCISED, done.stdout + done.stderr
+        assert "not judged: stage work gives books post (0,) and (0, 1)" in " ".join(
+            done.stdout.split()
+        ), done.stdout
+        assert "effect lost" not in done.stdout

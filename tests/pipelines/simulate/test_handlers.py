@@ -7,7 +7,7 @@ import contextlib
 import logging
 import re
 import signal
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 
 import pytest
 
@@ -294,10 +294,17 @@ def test_a_handler_without_a_check_is_not_held_where_a_file_would_not_be(what: s
     assert "simulate:" not in str(raised.value)  # nobody has a file there
 
 
+def _asked(outsides: Iterable[Outside]) -> Iterator[Outside]:
+    return (one for one in outsides if one.count("charge"))
+
+
 CHECKED: Mapping[str, Callable[[Outside, RunOutcome], object]] = {
     "counts": lambda bank, _: bank.count("charge") != {},
     "looks through all": lambda bank, _: (len(ROWS) - 1) in [value for _, value in bank.done()],
     "asks what was repeated": lambda bank, _: not bank.repeated(),
+    "one by one": lambda _, run: (
+        len(run.outsides) == len({id(one) for one in _asked(run.outsides)})
+    ),
     "by the run": lambda _, run: run.outsides[0].count("charge") != {},
 }
 

@@ -882,7 +882,7 @@ def _looks_at_the_sinks(run: RunOutcome) -> bool:
 
 
 def _looks_outside(run: RunOutcome) -> bool:
-    return any(outside.done() for outside in run.outsides)
+    return any([*outside.done()] for outside in run.outsides)
 
 
 def test_an_effect_without_a_key_is_not_judged_unless_a_check_speaks_of_it(folder: Path) -> None:

@@ -314,7 +314,8 @@ class RunOutcome:
         with ExitStack() as held:
             for outside in (one for one in self.outsides if one.name == name):
                 held.enter_context(outside.showing(what, times))
-            return bool(self._refused(check))
+            each = min(times, 2)  # a double that is made anew in each life may be asked one by one
+            return bool(replace(self, outsides=self.outsides * each)._refused(check))
 
     def as_lines(self) -> Iterator[str]:
         """What a check was given, in words: the beginning of it."""

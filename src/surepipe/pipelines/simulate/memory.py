@@ -7,10 +7,12 @@ and would not survive a real one, so it makes runs look better than they are.
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import sys
 import sysconfig
 from abc import ABC
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import (
     Callable,
@@ -64,6 +66,11 @@ _SIMPLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 """What is called on an object: it keeps that as a global of its own would."""
 _ROUTINES = (FunctionType, *_BOUND)
+_NO_DATA = (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
+_LETS_WAIT = (asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Barrier)
+"""What calls wait for each other by: it holds no data, and is as it was when all have returned."""
+_OF_WAITING = frozenset({"_loop", "_waiters", "_getters", "_putters", "_finished"})
+"""What else of asyncio has beside its data: who waits for it, and in which loop."""
 _KEPT_INSIDE = frozenset({"_io", "array", "random", "_random"})
 """Of objects from here only what they are copied by tells what they hold: a buffer, a generator of chance."""
 
@@ -87,9 +94,9 @@ def _form_of(kind: Any) -> _Form:
         return _Form.PLAIN
     if issubclass(kind, (partial, *_BOUND)):
         return _Form.BOUND
-    if issubclass(kind, (type, ModuleType, Outside, Logger, *_ROUTINES)) or _is_method_descriptor(
-        kind
-    ):
+    if issubclass(
+        kind, (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
+    ) or _is_method_descriptor(kind):
         return _Form.NO_DATA
     if issubclass(kind, Mapping):
         return _Form.MAP
@@ -164,6 +171,8 @@ def _fields_of(value: object) -> Mapping[str, object]:
     if kind.__module__ in _KEPT_INSIDE:
         return {"state": value.__reduce_ex__(4)[1:]}
     fields = cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+    if isinstance(value, (*_LETS_WAIT, asyncio.Event, asyncio.Queue)):
+        return {name: one for name, one in fields.items() if name not in _OF_WAITING}
     slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
     return {**fields, **slots} if slots else fields
 
@@ -386,7 +395,8 @@ def _text(value: object, depth: int) -> str | None:
     if form is _Form.PLAIN:
         return repr(value)
     bound = _bound_in(value)
-    if depth == 0 or form is _Form.NO_DATA or (form is _Form.BOUND and not bound):
+    is_none = form is _Form.NO_DATA or isinstance(value, _LETS_WAIT)
+    if depth == 0 or is_none or (form is _Form.BOUND and not bound):
         return None
     data = cast("Any", value)
     if form is _Form.MAP:
@@ -433,8 +443,8 @@ Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
 _COPIED_FROM = (
-    *("_io", "array", "builtins", "collections", "decimal", "fractions", "functools"),
-    *("io", "itertools", "queue", "random", "types"),
+    *("_io", "array", "asyncio.locks", "asyncio.queues", "builtins", "collections", "decimal"),
+    *("fractions", "functools", "io", "itertools", "queue", "random", "types"),
 )
 _LOCKS = {type(Lock()): Lock, type(RLock()): RLock}
 

@@ -37,6 +37,7 @@ from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import VirtualLoop
+from surepipe.pipelines.simulate.memory import SHARED_LOCKS, SYNCHRONIZING
 from surepipe.pipelines.simulate.written import beneath
 from surepipe.pipelines.users_code import imported, is_users
 from surepipe.simulation.actors.lives import Life
@@ -413,8 +414,22 @@ def _guards() -> Iterator[Double]:
             yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
 
 
+def _noting(real: Callable[..., None]) -> Callable[..., None]:
+    """Made here, it may be used by several processes, which real ones never do."""
+    thread = threading.get_ident()
+
+    def init(self: object, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        if threading.get_ident() == thread:
+            SHARED_LOCKS.note(self, is_of_life=_now.speaking() is not None)
+
+    return init
+
+
 def _stand_ins() -> Iterator[Double]:
     yield from _guards()
+    for kind in SYNCHRONIZING:
+        yield kind, "__init__", _noting(vars(kind)["__init__"])
     act: Callable[..., Any]
     for name, act in _clocks().items():
         if hasattr(time, name):  # not every system has every clock

@@ -302,6 +302,8 @@ SPEECH: ContextVar[Speech] = ContextVar("surepipe_speech", default=NOBODY)
 """Of each task and callback of a loop: the call of user's code that has begun it."""
 AT_ONCE = 16
 """So often all tasks of a loop go on before time does: what spins until another message comes lets that come."""
+SPIN_US = 100_000
+"""So long is a turn of what spins on and on, at most: each is twice as long as the one before."""
 
 
 class NumberedTask(asyncio.Task[Any]):
@@ -345,6 +347,7 @@ class ProcessLoop(BaseEventLoop):
         self._clock_resolution = 1e-6
         self._queued: int | None = None
         self._is_in_turn = False
+        self._spins_us = 0
         self._tasks_begun = 0
         self._begun: WeakKeyDictionary[asyncio.Future[Any], Speech] = WeakKeyDictionary()
         self._calls: dict[asyncio.Task[Any], None] = {}
@@ -432,7 +435,8 @@ class ProcessLoop(BaseEventLoop):
             asyncio._set_running_loop(None)
             self._is_in_turn = False
         self._life.check()
-        self._come_round(self._world.now + 1)
+        self._spins_us = min(2 * self._spins_us + 1, SPIN_US) if self._ready else 0
+        self._come_round(self._world.now + self._spins_us)
 
     def _run_once(self) -> None:
         try:

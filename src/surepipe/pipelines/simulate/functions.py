@@ -14,9 +14,9 @@ from typing import TypeAlias, TypeVar, cast
 from surepipe.actors.consuming.coroutines import Wait, awaited, within
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only, told_of
-from surepipe.pipelines.simulate.ends import as_text
+from surepipe.pipelines.simulate.ends import as_text, without_addresses
 from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
-from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually
+from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually, is_of_another_loop
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.pipelines.users_code import place_of
 from surepipe.simulation.actors.lives import Life, Touch
@@ -219,7 +219,10 @@ class Calls:
             raise
         except BaseException as error:
             life.check()
-            told = f"{type(error).__name__}: {words_of(error)}"
+            if is_of_another_loop(error):
+                self._give_up()
+                raise Crashed from None
+            told = without_addresses(f"{type(error).__name__}: {words_of(error)}")
             self._row(call.about, "raised", told, stage=name, place=place_of(error))
             with failing_only(name):
                 raise

@@ -395,11 +395,10 @@ def _text(value: object, depth: int) -> str | None:
     """The content of a value, the same for equal ones; None for what is not data."""
     kind: Any = type(value)
     form = _form_of(kind)
-    if form is _Form.PLAIN:
-        return repr(value)
+    if form is _Form.PLAIN or isinstance(value, _LETS_WAIT):
+        return repr(value if form is _Form.PLAIN else None)  # made at first use, it is no change
     bound = _bound_in(value)
-    is_none = form is _Form.NO_DATA or isinstance(value, _LETS_WAIT)
-    if depth == 0 or is_none or (form is _Form.BOUND and not bound):
+    if depth == 0 or form is _Form.NO_DATA or (form is _Form.BOUND and not bound):
         return None
     data = cast("Any", value)
     if form is _Form.MAP:

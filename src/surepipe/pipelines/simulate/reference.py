@@ -26,6 +26,7 @@ from surepipe.pipelines.simulate.ends import (
     RunOutcome,
     canonical,
     effects_of,
+    without_addresses,
 )
 from surepipe.pipelines.simulate.functions import globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
@@ -475,7 +476,8 @@ def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
             stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
             after = " and ".join(_with_place(subject, stage.name) for stage in stages)
             behind_it = f" after stage {after}" if after and came else ""
-            error = f"{letters[0].error_type}: {letters[0].error_text}"
+            text = without_addresses(letters[0].error_text)
+            error = f"{letters[0].error_type}: {text}"
             many = f"{len(dead)} of {len(dead)} messages"
             found.append(
                 _Stuck(

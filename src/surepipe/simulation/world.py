@@ -108,6 +108,8 @@ class World(ActorWorld):
         self.outsides: list[Outside] = []
         self.outcome: object = None
         """What the deployment says of itself at the end, for whoever asks."""
+        self.stuck_at: Sequence[tuple[str, int]] = ()
+        """The files and lines at which a coroutine waits for what never comes, in a run that met a limit."""
         self._has_plan = False
         self.quiescent_at = -1
         self.chaos_us = options.chaos_us
@@ -278,8 +280,12 @@ class World(ActorWorld):
         is_stuck = any(node.is_unfinished for node in self.nodes.values())
         if is_stuck and not self.limit:
             self.limit = "stuck"
+        if self.limit:
+            self.stuck_at = next(filter(None, map(_stuck_at, self.begun)), ())
         for node in self.nodes.values():
             node.bury()
+        for life in self.begun:  # one whose program returned last was not buried
+            life.bury()
         self.tasks.close()
         if not self.limit and self.quiescent_at < 0:
             self.quiescent_at = self.now
@@ -295,6 +301,10 @@ class World(ActorWorld):
         self.found = self.deployment.end(self)
 
     # Rows.
+
+
+def _stuck_at(life: Life) -> Sequence[tuple[str, int]]:
+    return life.coroutines.stuck_at() if life.is_alive and life.coroutines is not None else ()
 
 
 def _nobody_waits() -> None:

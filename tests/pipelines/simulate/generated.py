@@ -44,7 +44,11 @@ STEPS = {
     "some": ("filter", "def some(row):\n    return int(row['n']) % 3 != 1\n"),
     "slowly": (
         "call",
-        "async def slowly(row):\n    await asyncio.sleep(0.01)\n    return {**row, 'slow': True}\n",
+        (
+            "two_at_once = asyncio.Semaphore(2)\n\n"
+            "async def slowly(row):\n    async with two_at_once:\n        await asyncio.sleep(0.01)\n"
+            "    return {**row, 'slow': True}\n"
+        ),
     ),
     "halved": (
         "flat-map",

@@ -393,7 +393,7 @@ class LoopCoroutines:
 
     def wait(self, call: Awaitable[object]) -> object:
         """Run it there; this thread waits, or the task that stands in its place."""
-        outcome = outcome_of(_awaiting, call, standing_here())
+        outcome = outcome_of(awaiting, call, standing_here())
         code = patient()
         if code is not None and asyncio._get_running_loop() is self.loop:
             # A task of its own, as from a thread: it may cancel itself, and what is around it goes on.
@@ -501,7 +501,8 @@ async def outcome_of(
         del _WAITING_FOR[task]
 
 
-async def _awaiting(call: Awaitable[object]) -> object:
+async def awaiting(call: Awaitable[object]) -> object:
+    """What it gives, whatever kind of awaitable it is."""
     return await call
 
 
@@ -580,7 +581,7 @@ async def within(
 ) -> object:
     """What it gives within this time. Then it is cancelled, and ``late()`` is raised once it has ended, or after
     as long again: what clings to life is left alone."""
-    task = asyncio.ensure_future(outcome_of(_awaiting, call, standing_here()))
+    task = asyncio.ensure_future(outcome_of(awaiting, call, standing_here()))
     try:
         done, _ = await asyncio.wait({task}, timeout=limit_s)
     except BaseException:
@@ -615,7 +616,7 @@ class TurnCoroutines:
         asyncio._set_running_loop(None)
         loop = VirtualLoop(self._now, self._sleep)
         try:
-            result, error = loop.run_until_complete(outcome_of(_awaiting, call))
+            result, error = loop.run_until_complete(outcome_of(awaiting, call))
         finally:
             loop.close()
             asyncio._set_running_loop(around)

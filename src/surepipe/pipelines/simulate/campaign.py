@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from types import FrameType
 
 from surepipe.audit.findings import Violation
@@ -26,7 +27,7 @@ from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandb
 from surepipe.pipelines.simulate.subject import Answer, ByOrder, PlanSubject, Told
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
-from surepipe.pipelines.users_code import functions_in
+from surepipe.pipelines.users_code import functions_in, is_users
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
@@ -309,8 +310,20 @@ def _played(
         raise CannotSimulate(str(refusal)) from refusal
     kept_by = world.kept_by()
     if kept_by is not None and options.time_max_us > PATIENCE_US:
-        raise CannotSimulate(_waits(*kept_by, world.now))
+        raise CannotSimulate(_is_stuck(kept_by[0], world) or _waits(*kept_by, world.now))
     return world
+
+
+def _is_stuck(stage: str, world: World) -> str:
+    """Nothing but another call could let this one go on, and none has."""
+    places = [f"{Path(file).name}:{line}" for file, line in world.stuck_at if is_users(file)]
+    if not places:
+        return ""
+    return (
+        f"{places[-1]}: stage {stage} waits there for ever, as it would in a run: nobody gives back what it waits "
+        "for (a lock or a semaphore: take it by async with), or nobody sets it (an event, a future), or puts it "
+        "there (a queue); a time_limit_s would end such a call"
+    )
 
 
 def _waits(stage: str, waited_us: int, now_us: int) -> str:

@@ -49,6 +49,7 @@ from surepipe.pipelines.simulate.ends import (
     judge_ends,
     judge_keys,
     slips_of,
+    without_addresses,
 )
 from surepipe.pipelines.simulate.functions import (
     Calls,
@@ -182,7 +183,7 @@ class SimulatedEnvironment:
 
     def notice(self, notice: PipeNotice) -> None:
         if self._life.is_alive:
-            facts = {"notice": str(notice.kind), "text": str(notice)}
+            facts = {"notice": str(notice.kind), "text": without_addresses(str(notice))}
             self._life.world.note(notice.pipe, self._life.number, "notice", detail=as_detail(facts))
 
     def stopped(self, why: BaseException) -> None:

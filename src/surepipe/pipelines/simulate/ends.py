@@ -382,9 +382,14 @@ def canonical(message: object) -> str:
 _ADDRESS = re.compile(r" at 0x[0-9a-fA-F]+")
 
 
+def without_addresses(text: str) -> str:
+    """A text that names objects as Python does: where one lies in memory is another place in each process."""
+    return _ADDRESS.sub("", text)
+
+
 def _other(value: Any) -> str:
     is_set = type(value) in (set, frozenset)
-    return as_text(value) if is_set else _ADDRESS.sub("", str(value))
+    return as_text(value) if is_set else without_addresses(str(value))
 
 
 def as_text(value: object) -> str:
@@ -392,7 +397,7 @@ def as_text(value: object) -> str:
     try:
         return _steady(value)
     except RecursionError:  # it contains itself
-        return _ADDRESS.sub("", repr(value))
+        return without_addresses(repr(value))
 
 
 def _steady(value: Any) -> str:
@@ -405,7 +410,7 @@ def _steady(value: Any) -> str:
         return "{" + ", ".join(sorted(map(_steady, value))) + "}"
     if kind is frozenset and value:
         return "frozenset({" + ", ".join(sorted(map(_steady, value))) + "})"
-    return _ADDRESS.sub("", repr(value))
+    return without_addresses(repr(value))
 
 
 def detail(facts: Mapping[str, object]) -> str:

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias
 
 from surepipe.pipelines.users_code import is_users, place_of
 from surepipe.simulation.actors.lives import Life
+from surepipe.simulation.actors.runtime import ProcessLoop
 
 Sentences: TypeAlias = dict[tuple[str, str], None]
 """Each with its stage."""
@@ -79,17 +80,22 @@ async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
     """What a call of a stage gives; its tasks that still run then, or that fail unseen, are noted. One that was
     cancelled has nothing more to do, and one that a library keeps is its own affair."""
     loop = asyncio.get_running_loop()
-    loop.set_exception_handler(lambda _, told: _failed(stage, told))
+    assert isinstance(loop, ProcessLoop)
+    loop.set_exception_handler(
+        lambda _, told: _failed(
+            loop.stage_of(told.get("task") or told.get("future")) or stage, told
+        )
+    )
     result = await call
-    for task in asyncio.all_tasks() - {asyncio.current_task()}:
+    for task in loop.begun_by_this_call():
         coroutine: Any = task.get_coro()
         place = _origin(coroutine)
         if place and not task.cancelling():
             _tell(
                 stage,
                 f"stage {stage} begins the task {coroutine.__qualname__} at {place} and returns before that is "
-                "over: a simulation runs it no further, and in a run nobody sees it fail, and it is lost when the "
-                "process ends, with the message settled: await it, or begin it in an asyncio.TaskGroup",
+                "over: nobody sees it fail, and it is lost when the process ends, with the message settled: await "
+                "it, or begin it in an asyncio.TaskGroup",
             )
     return result
 

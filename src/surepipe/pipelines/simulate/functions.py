@@ -4,19 +4,19 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import CodeType, ModuleType
 from typing import TypeAlias, TypeVar, cast
 
-from surepipe.actors.consuming.coroutines import Wait, awaited
+from surepipe.actors.consuming.coroutines import Wait, awaited, within
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.calling import failing_only, told_of
-from surepipe.pipelines.simulate.ends import as_text
+from surepipe.pipelines.simulate.ends import as_text, without_addresses
 from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
-from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually
+from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually, is_of_another_loop
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.pipelines.users_code import place_of
 from surepipe.simulation.actors.lives import Life, Touch
@@ -183,7 +183,7 @@ class Calls:
         lasted = self._world.now - begun
         if call.limit_s is not None and lasted > call.limit_s * 1_000_000:
             is_slowed = lasted - took <= call.limit_s * 1_000_000
-            error = TimeLimit(f"{name} took longer than {call.limit_s} s")
+            error = _late(name, call.limit_s)
             self._row(about, "raised", told_of(error), "F21" if is_slowed else "", stage=name)
             raise error
         part = {"part": about.piece} if about and about.piece else {}
@@ -225,13 +225,10 @@ class Calls:
         self._row(call.about, "called", "", stage=name, **part)
         if call.about is not None:
             self._told(name, call.about, message)
-        before = world.speaks, world.speaking, world.handling
-        number = world.called(name)
-        world.speaks, world.speaking = life, name
-        world.handling = call.about.key if call.about else "", number
-        world.remembers(life)
+        before, number = world.speech, world.called(name)
+        world.speech = life, name, (call.about.key if call.about else "", number)
         try:
-            result = awaited(call(message), self._waiting(name))
+            result = awaited(call(message), self._waiting(name, call.limit_s))
         except Crashed:
             raise
         except Slip:
@@ -241,18 +238,29 @@ class Calls:
             raise
         except BaseException as error:
             life.check()
-            told = f"{type(error).__name__}: {words_of(error)}"
+            if is_of_another_loop(error):
+                self._give_up()
+                raise Crashed from None
+            told = without_addresses(f"{type(error).__name__}: {words_of(error)}")
             self._row(call.about, "raised", told, stage=name, place=place_of(error))
             with failing_only(name):
                 raise
         finally:
-            world.speaks, world.speaking, world.handling = before
+            world.speech = before
             world.returned(number)
         life.check()
         return result
 
-    def _waiting(self, name: str) -> Wait:
-        return lambda call: self._coroutines.wait(and_what_it_leaves(call, name))
+    def _waiting(self, name: str, limit_s: float | None) -> Wait:
+        """A coroutine that is late is cancelled, as in a run."""
+
+        def wait(call: Awaitable[object]) -> object:
+            call = and_what_it_leaves(call, name)
+            if limit_s is not None:
+                call = within(call, limit_s, partial(_late, name, limit_s))
+            return self._coroutines.wait(call)
+
+        return wait
 
     def _give_up(self) -> None:
         """Nothing can be learned from this run any more: whoever began it is told why when it is over."""
@@ -281,6 +289,10 @@ class Calls:
             seq=about.seq,
             count=1,
         )
+
+
+def _late(name: str, limit_s: float) -> TimeLimit:
+    return TimeLimit(f"{name} took longer than {limit_s} s")
 
 
 def short(result: object) -> str:

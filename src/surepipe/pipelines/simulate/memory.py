@@ -7,10 +7,12 @@ and would not survive a real one, so it makes runs look better than they are.
 from __future__ import annotations
 
 import ast
+import asyncio
 import inspect
 import sys
 import sysconfig
 from abc import ABC
+from asyncio import AbstractEventLoop
 from collections import deque
 from collections.abc import (
     Callable,
@@ -23,7 +25,7 @@ from collections.abc import (
     Set,
 )
 from contextlib import suppress
-from copy import deepcopy
+from copy import copy, deepcopy
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta, timezone
 from enum import Enum
@@ -48,6 +50,7 @@ from types import (
 )
 from typing import Any, TypeAlias, cast
 from warnings import catch_warnings, simplefilter
+from weakref import WeakKeyDictionary
 
 from surepipe.pipelines.plan import Plan
 from surepipe.pipes.stack.boundary import Boundary
@@ -64,6 +67,13 @@ _SIMPLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 """What is called on an object: it keeps that as a global of its own would."""
 _ROUTINES = (FunctionType, *_BOUND)
+_NO_DATA = (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
+_LETS_WAIT = (asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Barrier)
+"""What calls wait for each other by: it holds no data, and is as it was when all have returned."""
+SYNCHRONIZING = (*_LETS_WAIT, asyncio.Event, asyncio.Queue)
+"""What asyncio has for calls that wait for each other."""
+_OF_WAITING = frozenset({"_loop", "_waiters", "_getters", "_putters", "_finished"})
+"""What else of asyncio has beside its data: who waits for it, and in which loop."""
 _KEPT_INSIDE = frozenset({"_io", "array", "random", "_random"})
 """Of objects from here only what they are copied by tells what they hold: a buffer, a generator of chance."""
 
@@ -87,9 +97,9 @@ def _form_of(kind: Any) -> _Form:
         return _Form.PLAIN
     if issubclass(kind, (partial, *_BOUND)):
         return _Form.BOUND
-    if issubclass(kind, (type, ModuleType, Outside, Logger, *_ROUTINES)) or _is_method_descriptor(
-        kind
-    ):
+    if issubclass(
+        kind, (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
+    ) or _is_method_descriptor(kind):
         return _Form.NO_DATA
     if issubclass(kind, Mapping):
         return _Form.MAP
@@ -164,6 +174,8 @@ def _fields_of(value: object) -> Mapping[str, object]:
     if kind.__module__ in _KEPT_INSIDE:
         return {"state": value.__reduce_ex__(4)[1:]}
     fields = cast("Mapping[str, object]", getattr(value, "__dict__", {}))
+    if isinstance(value, SYNCHRONIZING):
+        return {name: one for name, one in fields.items() if name not in _OF_WAITING}
     slots = {name: getattr(value, name) for name in _slots_of(kind) if hasattr(value, name)}
     return {**fields, **slots} if slots else fields
 
@@ -383,8 +395,8 @@ def _text(value: object, depth: int) -> str | None:
     """The content of a value, the same for equal ones; None for what is not data."""
     kind: Any = type(value)
     form = _form_of(kind)
-    if form is _Form.PLAIN:
-        return repr(value)
+    if form is _Form.PLAIN or isinstance(value, _LETS_WAIT):
+        return repr(value if form is _Form.PLAIN else None)  # made at first use, it is no change
     bound = _bound_in(value)
     if depth == 0 or form is _Form.NO_DATA or (form is _Form.BOUND and not bound):
         return None
@@ -433,18 +445,94 @@ Values: TypeAlias = Mapping[tuple[Owner, str], Any]
 
 _CACHE = type(cache(lambda: None))
 _COPIED_FROM = (
-    *("_io", "array", "builtins", "collections", "decimal", "fractions", "functools"),
-    *("io", "itertools", "queue", "random", "types"),
+    *("_io", "array", "asyncio.locks", "asyncio.queues", "builtins", "collections", "decimal"),
+    *("fractions", "functools", "io", "itertools", "queue", "random", "types"),
 )
 _LOCKS = {type(Lock()): Lock, type(RLock()): RLock}
+
+
+State: TypeAlias = dict[str, object]
+"""The fields of an object."""
+
+
+class SharedLocks:
+    """What calls wait for each other by, where all lives have the same objects (those around a handler alone are
+    made once for each run): each life has a state of its own of them, as each process has a lock of its own."""
+
+    def __init__(self) -> None:
+        self._made: WeakKeyDictionary[object, State | None] = WeakKeyDictionary()
+        """As they were made by some life, or, of others, before the first one began."""
+        self._kept: dict[Hashable, dict[object, State]] = {}
+
+    def note(self, one: object, *, is_of_life: bool) -> None:
+        """It was just made. What is done with it before the first life begins, each life begins with."""
+        self._made[one] = _state_of(one) if is_of_life else None
+
+    def enter(self, before: Hashable | None, life: Hashable) -> None:
+        """From here on this life's code runs. ``before``: whose did until now."""
+        known = list(self._made.items())
+        for one, made in known:
+            if before is None and made is None:
+                self._made[one] = _state_of(one)
+        if before is not None:
+            self._kept[before] = {one: dict(vars(one)) for one, _ in known}
+        found = self._kept.get(life, {})
+        for one, _ in known:
+            vars(one).update(found.get(one) or _copied_state(self._made[one] or {}))
+
+    def reset(self) -> None:
+        """No life is left."""
+        self._kept.clear()
+        for one, made in list(self._made.items()):
+            vars(one).update(_copied_state(made or {}))
+
+
+def _state_of(one: object) -> State:
+    return {"_loop": None} | _copied_state(vars(one))
+
+
+def _copied_state(state: State) -> State:
+    """What it holds is not copied: a lock in a condition has a state of its own."""
+    return {
+        name: copy(value) if isinstance(value, list | deque | set) else value
+        for name, value in state.items()
+    }
+
+
+SHARED_LOCKS = SharedLocks()
+
+
+def synchronizing_in(modules: Iterable[ModuleType]) -> Iterator[object]:
+    """What modules hold of it, in objects of their own classes too."""
+    for module in modules:
+
+        def inside(one: object, name: str = module.__name__) -> Collection[object]:
+            kind: Any = type(one)
+            if isinstance(one, type) and one.__module__ == name:
+                return list(vars(one).values())
+            if kind.__module__ in (*_COPIED_FROM, name):
+                with suppress(Exception):  # the code of a user's own container may raise anything
+                    return list(_parts_of(_inner(one)))
+            return ()
+
+        found = islice(_all_in(list(vars(module).values()), inside), LARGE)
+        yield from (one for one, _ in found if isinstance(one, SYNCHRONIZING))
 
 
 class ProcessMemory:
     """Exchanges the globals of modules. What they hold when this is made is what every life begins with."""
 
-    def __init__(self, modules: Iterable[ModuleType] = (), replaced: Iterable[str] = ()) -> None:
+    def __init__(
+        self,
+        modules: Iterable[ModuleType] = (),
+        replaced: Iterable[str] = (),
+        beside: Iterable[ModuleType] = (),
+    ) -> None:
         """``replaced``: the paths of functions and classes for which doubles stand there during runs. What these
-        have is out of sight then, which is no change of it."""
+        have is out of sight then, which is no change of it. ``beside``: modules that all lives share, but for what
+        calls wait for each other by."""
+        for one in synchronizing_in(beside):
+            SHARED_LOCKS.note(one, is_of_life=False)
         self._replaced = tuple(f"{path.replace(':', '.')}." for path in replaced)
         self._modules = tuple(dict.fromkeys(modules))
         self._own = frozenset(module.__name__ for module in self._modules)
@@ -476,8 +564,9 @@ class ProcessMemory:
 
     def enter(self, life: Hashable) -> None:
         """From here on this life's code runs."""
-        if not self._modules or life is self._current:
+        if life is self._current:
             return
+        SHARED_LOCKS.enter(self._current, life)
         self._put_away()
         self._current = life
         known = self._kept.get(life)
@@ -495,6 +584,7 @@ class ProcessMemory:
         self._install(self._imported)
         self._kept.clear()
         self._current = None
+        SHARED_LOCKS.reset()
 
     def _put_away(self) -> None:
         if self._current is not None:

@@ -37,7 +37,14 @@ from surepipe.pipelines.models.stages import (
     StreamSink,
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
-from surepipe.pipelines.simulate.ends import Effect, Original, canonical, effects_of, slips_of
+from surepipe.pipelines.simulate.ends import (
+    Effect,
+    Original,
+    canonical,
+    effects_of,
+    slips_of,
+    without_addresses,
+)
 from surepipe.pipelines.simulate.functions import (
     Calls,
     Function,
@@ -621,9 +628,9 @@ class PlainRun(Deployment):
                     self.found.said.setdefault(about.key, {})[part.name] = short(given)
         except Exception as error:
             passage.failed += 1
-            passage.error = told_of(error)
+            passage.error = without_addresses(told_of(error))
             whole = replace(about, part=0, branch="")
-            self.found.refused.setdefault(whole.key, {})[part.name] = told_of(error)
+            self.found.refused.setdefault(whole.key, {})[part.name] = passage.error
             raise
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)

@@ -27,6 +27,7 @@ from surepipe.pipelines.simulate.ends import (
     RunOutcome,
     canonical,
     effects_of,
+    without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
@@ -160,7 +161,6 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             veil = _veil(end, (first, second), plain, is_open=end in unsure)
             if veil is not None:
                 veils[end], expected[end] = veil, [*map(veil.over, first[end])]
-    left_out = {name: one.left_out for name, one in by_hand.passages.items() if one.left_out}
     silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
     silent |= {end for end, texts in expected.items() if not texts}
     check = _Check(subject, calm, world)
@@ -198,7 +198,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     return Reference(
         expected,
         unreached,
-        left_out,
+        {name: one.left_out for name, one in by_hand.passages.items() if one.left_out},
         _is_refused(world),
         twice.slips,
         effects,
@@ -695,7 +695,8 @@ def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
             stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
             after = " and ".join(_with_place(subject, stage.name) for stage in stages)
             behind_it = f" after stage {after}" if after and came else ""
-            error = f"{letters[0].error_type}: {letters[0].error_text}"
+            text = without_addresses(letters[0].error_text)
+            error = f"{letters[0].error_type}: {text}"
             many = f"{len(dead)} of {len(dead)} messages"
             found.append(
                 _Stuck(

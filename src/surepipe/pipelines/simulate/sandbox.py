@@ -37,6 +37,9 @@ from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import VirtualLoop
+from surepipe.errors import words_of
+from surepipe.pipelines.simulate.ends import without_addresses
+from surepipe.pipelines.simulate.memory import SHARED_LOCKS, SYNCHRONIZING
 from surepipe.pipelines.simulate.written import beneath
 from surepipe.pipelines.users_code import imported, is_users
 from surepipe.simulation.actors.lives import Life
@@ -413,8 +416,22 @@ def _guards() -> Iterator[Double]:
             yield signal, name, _refused(name, getattr(signal, name), "sends a signal")
 
 
+def _noting(real: Callable[..., None]) -> Callable[..., None]:
+    """Made here, it may be used by several processes, which real ones never do."""
+    thread = threading.get_ident()
+
+    def init(self: object, *args: Any, **named: Any) -> None:
+        real(self, *args, **named)
+        if threading.get_ident() == thread:
+            SHARED_LOCKS.note(self, is_of_life=_now.speaking() is not None)
+
+    return init
+
+
 def _stand_ins() -> Iterator[Double]:
     yield from _guards()
+    for kind in SYNCHRONIZING:
+        yield kind, "__init__", _noting(vars(kind)["__init__"])
     act: Callable[..., Any]
     for name, act in _clocks().items():
         if hasattr(time, name):  # not every system has every clock
@@ -684,6 +701,8 @@ def _write(number: int, data: Any) -> int:
     return _WRITE(number, data)
 
 
+_BOUND_ELSEWHERE = (" is bound to a different event loop", " attached to a different loop")
+"""So ends what asyncio says of a lock that another loop has used, and of a future."""
 _HANDLE = logging.Handler.handle
 _OUTSIDE = (
     *(logging.FileHandler, logging.handlers.SocketHandler, logging.handlers.SysLogHandler),
@@ -752,6 +771,25 @@ def _refuse(what: str) -> None:
     finally:
         _now.speaking = speaking
     raise Slip(str(refusal))
+
+
+def is_of_another_loop(error: BaseException) -> bool:
+    """What a stage waited by is not of its process. That is refused: no attempt and no process would do better."""
+    text = without_addresses(words_of(error)) if isinstance(error, RuntimeError) else ""
+    if not text.endswith(_BOUND_ELSEWHERE):
+        return False
+    frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+    place, function = _place(next((one for one in frames[::-1] if _is_of_user(one)), None))
+    what = (
+        f"waits by something of another event loop than that of its process ({text}): it was used in one that ran "
+        "while its module was imported, say, and fails in a run as well, as soon as somebody else has it"
+    )
+    _now.refused.append(Refusal(what, place, function))
+    return True
+
+
+def _is_of_user(frame: FrameType) -> bool:
+    return is_users(frame.f_code.co_filename)
 
 
 def running_at() -> str:

@@ -211,7 +211,7 @@ def handler_subject(
         {"messages": list(messages)},
         lambda: built(builder, check),
         modules=own,
-        memory=ProcessMemory(one for one in own if one not in beside),
+        memory=ProcessMemory((one for one in own if one not in beside), beside=beside),
         needs_all=True,
     )
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import Counter
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeAlias, TypeVar
 
 from greenlet import greenlet
 
@@ -64,6 +64,19 @@ class Waiting(Protocol):
         ...
 
 
+class Coroutines(Protocol):
+    """The coroutines of one process."""
+
+    def bury(self) -> None:
+        """The process is over: end them. A second call does nothing."""
+        ...
+
+    def stuck_at(self) -> Sequence[tuple[str, int]]:
+        """The files and lines at which a call waits though nothing of this process will happen by itself any more;
+        nothing where none does."""
+        ...
+
+
 class Life:
     """One process of a node, from its start to its end or its crash."""
 
@@ -76,6 +89,8 @@ class Life:
         self.is_away = False
         self.incarnations: dict[str, int] = {}
         """Of each end that runs here: the how-many-th of its kind."""
+        self.coroutines: Coroutines | None = None
+        """Those of its event loop, where it has begun one."""
         self._asleep: list[tuple[EventTarget, Event]] = []
         self._waiters: dict[Waiter, None] = {}
 
@@ -132,14 +147,12 @@ class Life:
             where.add(waiter)
         if until is not None:
             world.at(until, self, waiter)
-        speaks, speaking, handling = world.speaks, world.speaking, world.handling
+        speech = world.speech
         world.speaks, world.speaking = None, ""
         try:
             world.tasks.wait()
         finally:
-            world.speaks, world.speaking, world.handling = speaks, speaking, handling
-            if speaks is not None:
-                world.remembers(speaks)
+            world.speech = speech
             waiter.is_over = True
             self._waiters.pop(waiter, None)
             if where is not None:
@@ -197,6 +210,8 @@ class Life:
                 waiter.is_over = True
                 self.world.tasks.end(waiter.task)
         self._waiters.clear()
+        if self.coroutines is not None:
+            self.coroutines.bury()
 
     def pause(self) -> None:
         """From the next event on, everything waits."""
@@ -208,6 +223,11 @@ class Life:
         asleep, self._asleep = self._asleep, []
         for target, event in asleep:
             self.world.at(self.world.now, target, event)
+
+
+Speech: TypeAlias = tuple[Life | None, str, tuple[str, int]]
+"""Whose user's code runs: the process, the stage, and the message that it handles."""
+NOBODY: Speech = None, "", ("", 0)
 
 
 class ActorWorld(Timeline, ABC):
@@ -236,12 +256,25 @@ class ActorWorld(Timeline, ABC):
         """Microseconds that calls of each stage took: its own waits, in virtual time."""
         self.nodes: dict[str, MachineNode | ActorNode] = {}
         self.network = Network(self)
+        self.begun: list[Life] = []
+        """The processes that have an event loop."""
         self.streams: dict[str, None] = {}
         """Those that carry the messages of pipes: rows tell what is in them."""
         self.chances: dict[str, Draws] = {}
         self.incarnations: dict[str, int] = {}
         self.letters: dict[tuple[str, int, int], None] = {}
         """Dead letters that some store has."""
+
+    @property
+    def speech(self) -> Speech:
+        """Whose user's code runs now. Who is set here goes on, with the memory of its process."""
+        return self.speaks, self.speaking, self.handling
+
+    @speech.setter
+    def speech(self, speech: Speech) -> None:
+        self.speaks, self.speaking, self.handling = speech
+        if self.speaks is not None:
+            self.remembers(self.speaks)
 
     @property
     @abstractmethod

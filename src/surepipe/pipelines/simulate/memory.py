@@ -494,7 +494,7 @@ def _state_of(one: object) -> State:
 def _copied_state(state: State) -> State:
     """What it holds is not copied: a lock in a condition has a state of its own."""
     return {
-        name: copy(value) if isinstance(value, list | deque | set) else value
+        name: copy(cast("object", value)) if isinstance(value, list | deque | set) else value
         for name, value in state.items()
     }
 

@@ -601,6 +601,17 @@ async def within(
     raise late()
 
 
+@contextlib.contextmanager
+def outside_of_loops() -> Generator[None]:
+    """While this lasts no loop runs in this thread, so another one may: that of this code goes on afterwards."""
+    around = asyncio._get_running_loop()
+    asyncio._set_running_loop(None)
+    try:
+        yield
+    finally:
+        asyncio._set_running_loop(around)
+
+
 class TurnCoroutines:
     """Coroutines in virtual time. ``sleep`` lets so many microseconds pass, or None: until something happens."""
 
@@ -612,14 +623,9 @@ class TurnCoroutines:
 
     def wait(self, call: Awaitable[object]) -> object:
         """Run it on a loop of its own, whose time is virtual."""
-        around = asyncio._get_running_loop()
-        asyncio._set_running_loop(None)
         loop = VirtualLoop(self._now, self._sleep)
-        try:
+        with outside_of_loops(), contextlib.closing(loop):
             result, error = loop.run_until_complete(outcome_of(awaiting, call))
-        finally:
-            loop.close()
-            asyncio._set_running_loop(around)
         if error is not None:
             raise error
         return result
@@ -641,12 +647,8 @@ class _Selector:
     def select(self, timeout: float | None) -> list[object]:
         """Let virtual time pass, and others run."""
         if timeout is None or timeout > 0:
-            running = asyncio._get_running_loop()
-            asyncio._set_running_loop(None)
-            try:
+            with outside_of_loops():
                 self._sleep(None if timeout is None else round(timeout * 1_000_000) + 1)
-            finally:
-                asyncio._set_running_loop(running)
         return []
 
 

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 from surepipe.pipelines.users_code import is_users, place_of
 from surepipe.simulation.actors.lives import Life
-from surepipe.simulation.actors.runtime import ProcessLoop
+from surepipe.simulation.actors.loops import ProcessLoop
 
 Sentences: TypeAlias = dict[tuple[str, str], None]
 """Each with its stage."""

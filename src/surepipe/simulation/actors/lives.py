@@ -64,6 +64,30 @@ class Waiting(Protocol):
         ...
 
 
+class Answer:
+    """What a task waits for: another one gives it."""
+
+    def __init__(self) -> None:
+        self.is_there = False
+        self.value: object = None
+        self.error: BaseException | None = None
+        self.waiters: list[Waiter] = []
+
+    def add(self, waiter: Waiter) -> None:
+        """Call this one from now on."""
+        self.waiters.append(waiter)
+
+    def remove(self, waiter: Waiter) -> None:
+        """Not any more."""
+        self.waiters.remove(waiter)
+
+    def give(self, value: object, error: BaseException | None = None) -> None:
+        """It is there, or what was raised instead."""
+        self.is_there, self.value, self.error = True, value, error
+        for waiter in self.waiters:
+            waiter.life.call(waiter)
+
+
 class Coroutines(Protocol):
     """The coroutines of one process."""
 

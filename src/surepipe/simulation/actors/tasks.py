@@ -7,11 +7,12 @@ it waits, by ``Crashed``, which code that catches exceptions of its own does not
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Callable
 from typing import cast
 
 from greenlet import getcurrent, greenlet
+
+from surepipe.actors.consuming.coroutines import outside_of_loops
 
 
 class Crashed(BaseException):
@@ -37,14 +38,8 @@ class Tasks:
     def wait(self) -> None:
         """From a task: let the world go on, until ``resume``. Raises Crashed when the process ends meanwhile."""
         assert getcurrent() is not self._hub, "nothing may wait outside of a task"
-        loop = (
-            asyncio._get_running_loop()
-        )  # a coroutine that blocks: the loop of another process may run
-        asyncio._set_running_loop(None)
-        try:
+        with outside_of_loops():  # a coroutine may block here, and the loop of another process run
             self._hub.switch()
-        finally:
-            asyncio._set_running_loop(loop)
 
     def current(self) -> greenlet:
         """The task that asks."""

@@ -586,6 +586,19 @@ class ServedBook(BookQueue):
         self._changed.wait(lambda: self.is_ending or self._is_idle(), timeout)
         return self._is_idle()
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the book is closed. False when that takes longer than ``timeout`` seconds.
+
+        Raises what stopped it for good, Fenced or StoreReset say: a program whose handler does all the work hears
+        of that here. Raises MisuseError where the wait would be for itself.
+        """
+        require_seconds(f"book {self.name}", timeout)
+        self.check_outside("wait")
+        self._changed.wait(lambda: self._is_closed or self.failure is not None, timeout)
+        if self.failure is not None:
+            raise self.failure
+        return self._is_closed
+
     def is_through(self) -> bool:
         """Whether all that can be served is, what other processes have enqueued included. Does not wait."""
         if not (self.is_ending or self.is_resting):
@@ -739,6 +752,10 @@ class AsyncBook(AsyncFace[ServedBook]):
     async def wait_until_idle(self, timeout: float | None = None) -> bool:
         """Wait until nothing is left to be served; see the synchronous ``wait_until_idle`` for what that means."""
         return await self.ask(lambda book: book.wait_until_idle(timeout))
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """As the synchronous ``wait``: until the book is closed. Raises what stopped it for good."""
+        return await self.ask(lambda book: book.wait(timeout))
 
     async def ask(self, work: Callable[[ServedBook], T]) -> T:
         """Anything else that the book can do: ``await book.ask(lambda book: book.discard(address, "typo"))``."""

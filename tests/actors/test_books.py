@@ -429,6 +429,36 @@ def test_a_process_that_was_replaced_says_so_and_serves_no_more() -> None:
         first.close()
 
 
+def test_a_wait_ends_with_the_book_or_raises_what_stopped_it() -> None:
+    """B-93: False while it is served, True when it is closed, and Fenced when another one took its place; awaited
+    just as well."""
+    store, entered, leave = MemoryStore(), threading.Event(), Gate()
+
+    def stand(_message: BookMessage, _context: Context) -> None:
+        entered.set()
+        leave.wait()
+
+    with leave, ServedBook("b", store=store, processor=stand, worker="w") as first:
+        first.enqueue("A", b"1")
+        assert entered.wait(WITHIN_S)
+        assert first.wait(0) is False
+        with pytest.raises(MisuseError, match="timeout"):
+            first.wait("soon")  # type: ignore[arg-type]
+        with ServedBook("b", store=store, processor=Seen(), worker="w") as second:
+            leave.set()  # its commit is refused
+            with pytest.raises(Fenced):
+                first.wait(WITHIN_S)
+        assert second.wait(WITHIN_S) is True
+
+    async def awaited() -> None:
+        async with ServedBook("c", store=MemoryStore(), processor=Seen()) as book:
+            assert await book.wait(0) is False
+            waiting = asyncio.create_task(book.wait(WITHIN_S))
+        assert await waiting is True
+
+    asyncio.run(awaited())
+
+
 def test_closing_waits_for_handlers_that_run() -> None:
     """B-67: what the handler did is committed; what waited behind it is left for the next process, at once."""
     store, entered, leave = MemoryStore(), threading.Event(), Gate()

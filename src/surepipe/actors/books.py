@@ -77,6 +77,9 @@ AGAIN = BackOff.of_seconds(0.05, 5.0)
 CLOSE_S = 30.0
 LEFT_S = 1.0
 """How long handlers have whose block is left by an error or a cancellation."""
+HELP_US = 10_000
+"""How long a handler may take before workers that rest are given what waits behind it. A commit takes about as
+long, so quick handlers don't pay one for each other."""
 NOW = 0
 _SERVING: ContextVar[object] = ContextVar("serving", default=None)
 """The book whose handler this is: coroutines and threads that it waits for know it, too."""
@@ -289,6 +292,8 @@ class ServedBook(BookQueue):
         wall, soonest = self._clock(), None
         for origin in self.ledger.ring.walk():
             book = self.ledger.books[origin]
+            if self._session.is_left(origin):
+                return NOW  # who comes commits what was done of it, and goes on
             if book.paused or book.blocked is not None or origin in self._session.active:
                 continue  # the worker that is at it rings when it is done
             wait = NOW
@@ -328,6 +333,8 @@ class ServedBook(BookQueue):
     def rested(self) -> None:
         """A worker has nothing to do."""
         self._changed.notify()
+        with self._lock:
+            self._enters()
         if self.is_resting and not self._is_ending:
             self._watcher.tell()
 
@@ -379,12 +386,31 @@ class ServedBook(BookQueue):
             return super()._perform(request)
         before = dict(self.ledger.totals)
         done = super()._perform(request)
-        has_help = any(server.is_idle for server in self._servers)
         # 1. A call has budget for nothing, and gives back what it claimed. 2. If that rang another worker, whose
         # call has no more, each would ring the other for ever.
-        if has_help and before != self.ledger.totals and self._frees(entry):
+        if self._has_help and before != self.ledger.totals and self._frees(entry):
             self._ring()
         return done
+
+    @property
+    def _has_help(self) -> bool:
+        """Whether a worker has nothing to do."""
+        return any(server.is_idle for server in self._servers)
+
+    def _enters(self) -> None:
+        """1. A worker has more than it is at. 2. Its handler takes long. 3. Who rests would not hear of that."""
+        if not self._pulse.is_soon and self._has_help and self._session.is_withheld():
+            self._pulse.soon(self._patience_us())
+
+    def _patience_us(self) -> int:
+        is_withheld = self._has_help and self._session.is_withheld()
+        return min(self.config.commit_us, HELP_US) if is_withheld else self.config.commit_us
+
+    @property
+    def patience_us(self) -> int:
+        """How long a handler may take now before others are given what waits behind it."""
+        with self._lock:
+            return self._patience_us()
 
     def _frees(self, entry: Commit) -> bool:
         """Whether this commit left queues that another worker can take."""
@@ -560,6 +586,19 @@ class ServedBook(BookQueue):
         self._changed.wait(lambda: self.is_ending or self._is_idle(), timeout)
         return self._is_idle()
 
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the book is closed. False when that takes longer than ``timeout`` seconds.
+
+        Raises what stopped it for good, Fenced or StoreReset say: a program whose handler does all the work hears
+        of that here. Raises MisuseError where the wait would be for itself.
+        """
+        require_seconds(f"book {self.name}", timeout)
+        self.check_outside("wait")
+        self._changed.wait(lambda: self._is_closed or self.failure is not None, timeout)
+        if self.failure is not None:
+            raise self.failure
+        return self._is_closed
+
     def is_through(self) -> bool:
         """Whether all that can be served is, what other processes have enqueued included. Does not wait."""
         if not (self.is_ending or self.is_resting):
@@ -714,6 +753,10 @@ class AsyncBook(AsyncFace[ServedBook]):
         """Wait until nothing is left to be served; see the synchronous ``wait_until_idle`` for what that means."""
         return await self.ask(lambda book: book.wait_until_idle(timeout))
 
+    async def wait(self, timeout: float | None = None) -> bool:
+        """As the synchronous ``wait``: until the book is closed. Raises what stopped it for good."""
+        return await self.ask(lambda book: book.wait(timeout))
+
     async def ask(self, work: Callable[[ServedBook], T]) -> T:
         """Anything else that the book can do: ``await book.ask(lambda book: book.discard(address, "typo"))``."""
         return await in_thread(lambda: work(self.sync))
@@ -865,10 +908,17 @@ class _Pulse(_Part):
     """Tells other processes that this one is alive."""
 
     title = "pulse"
+    is_soon = False
+
+    def soon(self, us: int) -> None:
+        """Let it have a turn after so long, and not only when it is due."""
+        self.is_soon = True
+        self.after(us)
 
     def turn(self) -> None:
+        self.is_soon = False
         self.book.pulse()
-        self.after(max(self.book.config.commit_us, 1))
+        self.after(max(self.book.patience_us, 1))
 
 
 class _Helper:

@@ -27,6 +27,7 @@ from surepipe.queues.book import (
     BookConfig,
     BookMessage,
     BookQueue,
+    Budget,
     Context,
     EnqueueRefused,
     EnqueueUnknown,
@@ -35,7 +36,7 @@ from surepipe.queues.book import (
 )
 from surepipe.queues.book.events import Processed
 from surepipe.storage import MemoryStore, SqliteStore
-from tests.kit.book import BookUnderTest, Clocks, Gate, changed_config
+from tests.kit.book import BookUnderTest, Clocks, Death, Gate, changed_config
 from tests.queues.book.conftest import Make
 from tests.queues.book.test_book_processes import appended, note
 
@@ -219,6 +220,106 @@ def test_who_rests_hears_of_what_is_given_back_behind_a_slow_handler(how: str) -
         book.start()
         assert served.wait(WITHIN_S)
         leave.set()
+
+
+@pytest.mark.parametrize("how", ["left by a visit", "claimed and not begun"])
+def test_who_rests_is_given_what_waits_behind_a_slow_handler_long_before_a_commit_is_due(
+    how: str,
+) -> None:
+    """B-85: 1. One of two workers rests. 2. The other one comes to a handler that stands still, with a queue that
+    it has served before, or has claimed to serve behind it. 3. A commit is not due before the test is over."""
+    leave, served, rests = Gate(), threading.Event(), threading.Event()
+
+    class Telling(ServedBook):
+        def rested(self) -> None:
+            super().rested()
+            rests.set()
+
+    def handle(message: BookMessage, _context: Context) -> None:
+        match message.payload:
+            case b"first":
+                rests.wait()
+            case b"slow":
+                leave.wait()
+            case _:
+                served.set()
+
+    config = BookConfig(commit_s=90.0, lease_s=300.0, quantum=1, period_s=60.0)
+    with (
+        leave,
+        Telling(
+            "b", store=MemoryStore(), processor=handle, config=config, workers=2, start=False
+        ) as book,
+    ):
+        book._session.reach = 256  # pyright: ignore[reportPrivateUsage] - as after fast handlers
+        book.enqueue("A", b"first")
+        book.enqueue("B", b"slow")
+        book.enqueue("A" if how == "left by a visit" else "C", b"free")
+        book.start()
+        assert served.wait(WITHIN_S)
+        leave.set()
+
+
+@pytest.mark.parametrize("reach", [1, 2, 3, 256])
+@pytest.mark.parametrize("line", ["3 slow 1", "1 slow 3", "slow 3 1", "slow 1 3", "3 1 slow"])
+@pytest.mark.parametrize("quantum", [1, 4])
+def test_a_slow_handler_takes_no_turn_from_what_its_worker_has_claimed(
+    make_in_memory: Make, reach: int, line: str, quantum: int
+) -> None:
+    """B-31, B-85: one worker has claimed so many of three queues and stands in a handler, time and again; another
+    one serves the others meanwhile. Divided by their weights these never differ by more than a quantum and a
+    message of each, and one quantum more for each such handler."""
+    book = make_in_memory(FREE, quantum=quantum)
+    order: list[str] = []
+
+    def handle(message: BookMessage, _context: Context) -> None:
+        order.append(message.origin)
+        if message.origin != "slow":
+            return
+        other = threading.Thread(target=lambda: book.book.service(Budget(units=17 * quantum)))
+        other.start()
+        other.join()
+
+    book.always = handle
+    book.book.set_weight("3", 3)
+    for origin in line.split():
+        book.book.enqueue_many(origin, [b"m"] * (30 if origin == "slow" else 900 * quantum))
+    book.book._session.reach = reach  # pyright: ignore[reportPrivateUsage]
+    while order.count("1") < 190 * quantum:
+        book.svc(30 * quantum)
+    assert order.count("slow") == 30
+    for end in range(len(order)):
+        one, three, slow = (order[:end].count(origin) for origin in ("1", "3", "slow"))
+        assert abs(one - three / 3) <= (1 + slow) * quantum + 1 + 1 / 3, order[:end]
+    check_invariants(book.book)
+
+
+def test_what_is_staged_goes_with_its_own_visit(make_in_memory: Make) -> None:
+    """B-36, B-85: 1. A visit goes on over the end of a page. 2. The next handler is slow, and meanwhile is stored
+    what was done before. 3. The process dies: the message before the slow one comes again, and its effects are
+    there once."""
+    clocks = Clocks()
+    book = make_in_memory(FREE, clocks=clocks, commit_s=1.0, quantum=100, page_bytes=40)
+    book.book._session.reach = 256  # pyright: ignore[reportPrivateUsage] - as after fast handlers
+
+    def handle(message: BookMessage, context: Context) -> None:
+        context.put("last", message.payload[:1])
+        note(message, context)
+        if message.payload[:1] == b"2":
+            clocks.advance(2)
+            book.book.relieve()
+            book.book.crash()
+
+    book.always = handle
+    book.book.enqueue_many("A", [b"1" * 30, b"2" * 30])
+    book.book.enqueue("B", b"b")
+    with pytest.raises(Death):
+        book.svc()
+    again = make_in_memory(FREE, clocks=clocks, commit_s=1.0, quantum=100, page_bytes=40)
+    again.always = note
+    for _ in range(3):
+        again.svc()
+    assert sorted(appended(again.store, "out")) == [b"1" * 30, b"2" * 30, b"b"]
 
 
 def test_what_took_long_is_committed_before_more_is_begun(make_in_memory: Make) -> None:

@@ -69,13 +69,18 @@ class Lease:
     spent: bool = False
 
 
+def is_ahead(wake: tuple[int, int], wall: int) -> bool:
+    """Whether a wait of this begin and length is not over yet."""
+    return wake[0] <= wall < wake[0] + wake[1]
+
+
 class Book:
     """One queue (B-1): its pages and everything that is known of it beside them."""
 
     __slots__ = (
         "attempts", "begin", "blocked", "bytes", "careful", "deficit", "end", "generation", "idle_since", "lease",
         "messages", "next_number", "origin", "pages", "parked", "paused", "suspended", "sweeping", "turn_open",
-        "waiting", "wake", "weight",
+        "turned", "waiting", "wake", "weight",
     )  # fmt: skip
 
     def __init__(self, origin: str, generation: int) -> None:
@@ -94,6 +99,8 @@ class Book:
         self.suspended = False
         self.deficit = 0
         self.turn_open = False
+        self.turned = 0
+        """The entry with which its last visit was committed, as far as this process has seen one."""
         self.blocked: Facts | None = None
         self.attempts = 0
         self.wake: tuple[int, int] | None = None
@@ -128,7 +135,7 @@ class Book:
 
     def is_waiting(self, wall: int) -> bool:
         """Whether its next attempt is still to come; a clock that was set back ends the wait (B-94)."""
-        return self.wake is not None and self.wake[0] <= wall < self.wake[0] + self.wake[1]
+        return self.wake is not None and is_ahead(self.wake, wall)
 
 
 @record
@@ -539,6 +546,7 @@ class Ledger:
         self.totals["dead_lettered"] += visit.dead
         self.totals["done"] += processed - visit.rejected
         book.deficit, book.turn_open = visit.deficit, visit.turn_open
+        book.turned = self.index
         book.attempts, book.wake, book.blocked = visit.attempts, visit.wake, visit.blocked
         if book.careful is not None and book.cursor[:2] > book.careful:
             book.careful = None

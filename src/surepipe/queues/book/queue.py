@@ -661,6 +661,7 @@ class BookQueue:
                     if self._is_stale():
                         # Others may hold this process for dead; it starts no handler before they heard (B-92).
                         self._log.beat(self._clock())
+                    self._enters()
                 work = self._works[id(steps)] = Work(worker, request)
                 answer = self._run(work, interruption)
                 del self._works[id(steps)]
@@ -671,6 +672,9 @@ class BookQueue:
             self._session.stopping = self._is_closed
             raise interruption[0]
         return served
+
+    def _enters(self) -> None:
+        """A handler is about to be called."""
 
     def _is_stale(self) -> bool:
         return self._monotonic() - self._log.renewed > self._stale_us
@@ -1124,8 +1128,12 @@ class BookQueue:
         for work in list(self._works.values()):
             with self._lock:
                 is_at_work = work in self._works.values() and work.worker is not None
-                if is_at_work and self._monotonic() - work.since >= self.config.commit_us:
+                if is_at_work and self._monotonic() - work.since >= self._patience_us():
                     self._relieve(cast("Worker", work.worker), work.request.origin)
+
+    def _patience_us(self) -> int:
+        """How long a handler may take before others are given what waits behind it."""
+        return self.config.commit_us
 
     def _relieve(self, worker: Worker, origin: str) -> None:
         steps, answer = worker.relieve(origin), None

@@ -6,14 +6,15 @@ belongs to it) and ``LoadPages``. There is no clock, no store and no thread in h
 
 A slice is what is served between two commits. The queues of a slice are claimed with the commit of the one
 before, each is visited once in it, and a slice ends when a handler has enqueued something. So at the end of each
-slice the book is as if every visit had been committed by itself.
+slice the book is as if every visit had been committed by itself. Several workers share their slices: a commit of
+any of them takes along what all have ended, in that order, so no queue waits for the handler of another one.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TypeAlias, cast
 from zlib import crc32
 
 from surepipe.core.effects import Notice, NoticeKind
@@ -51,7 +52,7 @@ from surepipe.queues.book.config import (
     micros,
 )
 from surepipe.queues.book.events import BookEvent, Failed, Parked, Processed, Reason
-from surepipe.queues.book.ledger import Applied, Book, Ledger
+from surepipe.queues.book.ledger import Applied, Book, Ledger, is_ahead
 from surepipe.queues.book.page import HEADER_BYTES
 
 PLACES = 256
@@ -176,6 +177,10 @@ class Session:
     """Wall-clock microseconds, told by the host before each step."""
     active: set[str] = field(default_factory=set[str])
     """Queues that a worker of this process has claimed and not given back."""
+    workers: list[Worker] = field(default_factory=lambda: cast("list[Worker]", []))
+    """Those that are in a call."""
+    ended: dict[str, Ended] = field(default_factory=lambda: cast("dict[str, Ended]", {}))
+    """Visits that go with the next commit of any worker, in the order in which they ended."""
     heavy: dict[tuple[int, int, int], Vector] = field(
         default_factory=dict[tuple[int, int, int], Vector]
     )
@@ -194,6 +199,25 @@ class Session:
     passed: Callable[[Passed], object] | None = None
     """Hears of each message that no handler will see any more, in the order of its queue, before it is stored."""
 
+    def is_left(self, origin: str) -> bool:
+        """Whether a visit of this queue has ended, and another one may follow as soon as that is committed."""
+        ended = self.ended.get(origin)
+        if ended is None or ended.visit.blocked is not None:
+            return False
+        book, visit = self.ledger.books.get(origin), ended.visit
+        if (
+            book is None
+            or book.paused
+            or (visit.wake is not None and is_ahead(visit.wake, self.wall))
+        ):
+            return False
+        page = book.pages.get(visit.begin)
+        return visit.begin + 1 < book.end or (page is not None and visit.slot < page.slots)
+
+    def is_withheld(self) -> bool:
+        """Whether workers that stand in handlers have what others could serve."""
+        return any(map(self.is_left, self.ended)) or any(one.unbegun for one in self.workers)
+
 
 @record
 class Passed:
@@ -204,6 +228,15 @@ class Passed:
     number: int
     why: str
     kept: bool
+
+
+@record
+class Ended:
+    """A visit that is to be committed, with what goes into the same write."""
+
+    worker: Worker
+    visit: VisitDone
+    effects: tuple[Effect, ...]
 
 
 @dataclass(slots=True)
@@ -227,6 +260,7 @@ class _Visit:
     wake: tuple[int, int] | None = None
     blocked: Facts | None = None
     staged: list[Items] = field(default_factory=list[Items])
+    effects: list[Effect] = field(default_factory=list[Effect])
     events: list[BookEvent] = field(default_factory=list[BookEvent])
     short: tuple[int, Vector] = (0, NOTHING)
     """At the end for lack of deficit: the charge and the cost of the message at the cursor."""
@@ -269,7 +303,7 @@ class _Visit:
             tuple(self.staged),
             tuple(self.events),
         )
-        self.parks, self.staged, self.events = [], [], []
+        self.parks, self.staged, self.events, self.effects = [], [], [], []
         self.rejected = self.dead = 0
         return record
 
@@ -292,11 +326,13 @@ class Worker:
         self._constant = cost if isinstance(cost, Cost) else None
         self._plain: Vector | None = None
         """What each message of this call costs, where none of them can be overweight."""
-        self._visits: list[VisitDone] = []
-        self._visited: set[str] = set()
-        self._effects: list[Effect] = []
-        self._put: dict[str, bytes] = {}
-        """What of them stands under a key."""
+        self._visit_now: _Visit | None = None
+        self.entered = 0
+        """The entry that was the last one when its handler was called;"""
+        self._taken: list[str] = []
+        """What another worker had claimed and not begun: given back, or claimed, with the next commit."""
+        self._count_ended = 0
+        """Visits of this worker since its last commit."""
         self._held: dict[str, int] = {}
         self._slots = 0
         self._elapsed_us = 0
@@ -313,7 +349,8 @@ class Worker:
         self, budget: Budget | None = None
     ) -> Generator[Request, object, Serviced]:
         """One call (B-25). ``budget`` None: as many messages as are waiting now."""
-        ring, over = self._ledger.ring, self._config.overheads
+        ring, over, session = self._ledger.ring, self._config.overheads, self._session
+        session.workers.append(self)
         limits = budget.limits() if budget else (self._ledger.totals["queued"], None, None, None)
         meter = Meter(limits)
         units = limits[UNITS]
@@ -333,13 +370,14 @@ class Worker:
         at: str | None = ring.head
         while len(ring):
             at = at if at is not None and at in ring else ring.head
-            if self._session.stopping:
+            if session.stopping:
                 stopped = Stopped.STOPPING
                 break
             if not meter.take_units(over.visit):
                 stopped = Stopped.BUDGET
                 break
             visits += 1
+            at = self._owed(at)
             book = self._ledger.books[at]
             visit, end = None, None
             if self._can_move(book) and at not in ended:
@@ -372,11 +410,21 @@ class Worker:
                 at = visit.applied.position
             else:
                 following = ring.after(at)
-                if self._is_due(following, was_visited=visit is not None):
+                if self._is_due(at, following):
                     at = yield from self._behind(at, meter, was_visited=visit is not None)
                 else:
                     at = following
             if len(ring) and quiet >= len(ring):
+                left = [
+                    origin
+                    for origin, each in session.ended.items()
+                    if each.worker is not self and origin not in ended and session.is_left(origin)
+                ]
+                if left and not meter.is_used_up:
+                    # Nothing else is free: what others have done of these is stored, and this worker goes on.
+                    yield from self._flush(left[: session.reach], forced=True)
+                    at, quiet = left[0], 0
+                    continue
                 self._credits = self._saved(short, meter, ran)
                 if not self._credits:
                     break
@@ -385,7 +433,7 @@ class Worker:
                 short.clear()
         yield from self._finish(left_for_budget if self._is_drr else "")
         stopped = stopped if len(ring) else Stopped.EMPTY
-        self._session.visits += visits
+        session.visits += visits
         used = meter.used
         return Serviced((used[0], used[1], used[2], used[3]), ran, parked, visits, stopped)
 
@@ -401,13 +449,47 @@ class Worker:
 
     def _can_move(self, book: Book) -> bool:
         """Whether a visit may do something: what can't move is passed without a request."""
-        if book.paused or book.blocked is not None or book.is_waiting(self._session.wall):
-            return False
-        if book.origin in self._session.late:
+        if not self._is_free(book):
             return False
         if book.lease is None or book.origin in self._held:
             return True
         return book.lease.worker == self._session.name and book.origin not in self._session.active
+
+    def _is_free(self, book: Book) -> bool:
+        """Whether nothing but a claim may be in the way of a visit."""
+        is_held_up = book.paused or book.blocked is not None or book.is_waiting(self._session.wall)
+        return not is_held_up and book.origin not in self._session.late
+
+    @property
+    def unbegun(self) -> list[str]:
+        """What it has claimed and may only serve when the handler that it stands in has returned."""
+        now = self._visit_now
+        return [each for each in self._held if now is None or each != now.book.origin]
+
+    def _owed(self, origin: str) -> str:
+        """The queue that is served in place of this one, as the other one's turn comes first.
+
+        1. A worker claims some queues, and stands in the handler of the first. 2. Another one serves what is
+        free. 3. All that is free has had its turn meanwhile, and would have another one. So it takes what was not
+        begun.
+        """
+        books, session = self._ledger.books, self._session
+        turned = books[origin].turned
+        for other in session.workers if turned and len(session.workers) > 1 else ():
+            if other is self or (origin in self._held and other.entered == self._ledger.index):
+                continue  # it has just gone on, and may come to them itself before the next commit
+            owed = [
+                each
+                for each in other.unbegun
+                if other._held[each] < turned and each in books and self._is_free(books[each])
+            ]
+            for each in owed:
+                del other._held[each]
+            if owed:
+                session.active.difference_update(owed)
+                self._taken = owed
+                return owed[0]
+        return origin
 
     def _rounds(self, book: Book, missing: int) -> int:
         """How many more turns bring so much deficit."""
@@ -456,31 +538,41 @@ class Worker:
             book = ledger.books[origin]
             if origin in held:
                 room -= book.waiting
-            elif self._can_move(book) or origin in self._visited:
+            elif self._can_move(book) or self._has_ended(origin):
                 found.append(origin)
                 room -= min(book.waiting, self._config.commit_messages)
         return found
 
     def _flush(
-        self, claims: Sequence[str] = (), head: str = "", released: Sequence[str] = ()
+        self,
+        claims: Sequence[str] = (),
+        head: str = "",
+        released: Sequence[str] = (),
+        *,
+        forced: bool = False,
     ) -> Generator[Request, object, Applied | None]:
-        """Commit the visits of the slice and claim what the next one needs."""
+        """Commit what all workers have ended and claim what the next slice needs."""
         session = self._session
         stale = [
             origin
             for origin in claims
-            if origin not in self._visited
+            if origin not in session.ended
             and (lease := self._ledger.books[origin].lease) is not None
             and lease.worker == session.name
         ]
-        if not (self._visits or claims or released or head or self._bump or self._credits):
+        if not (
+            forced or self._count_ended or claims or released or head or self._bump or self._credits
+        ):
             return None
-        if self._visits:
-            session.reach = min(PLACES, 2 * len(self._visits))
+        if self._count_ended:
+            session.reach = min(PLACES, 2 * self._count_ended)
+        ended, session.ended = session.ended, {}
+        released = (*released, *(each for each in self._taken if each not in claims))
+        self._taken = []
         commit = Commit(
             *(
                 session.wall,
-                tuple(self._visits),
+                tuple([each.visit for each in ended.values()]),
                 tuple(claims),
                 (*released, *stale),
                 self._bump,
@@ -488,28 +580,31 @@ class Worker:
             ),
             self._credits,
         )
-        request = WriteEntry(commit, tuple(self._effects))
-        visited = self._visited
-        self._visits, self._visited, self._effects, self._slots = [], set(), [], 0
-        self._put = {}
-        self._elapsed_us = 0
+        effects = [effect for each in ended.values() for effect in each.effects]
+        request = WriteEntry(commit, tuple(effects))
+        self._count_ended = self._slots = self._elapsed_us = 0
         self._bump, self._credits = False, ()
         session.active.update(claims)
-        self._in_request = {*visited, *released, *claims}
+        self._in_request = {*ended, *released, *claims}
         applied = yield request
         assert isinstance(applied, Applied), "a commit is answered with what it did"
         # From now on another worker of this process may claim what was given back.
         self._in_request = set[str]()
-        session.active.difference_update(visited, released, claims)
+        session.active.difference_update(ended, released, claims)
         session.active.update(applied.granted)
         self._held.update(applied.granted)
         return applied
 
-    def _is_due(self, following: str | None, *, was_visited: bool) -> bool:
+    def _has_ended(self, origin: str | None) -> bool:
+        """Whether this worker has visited the queue since the last commit."""
+        ended = self._session.ended.get(origin) if origin is not None else None
+        return ended is not None and ended.worker is self
+
+    def _is_due(self, at: str, following: str | None) -> bool:
         """Whether the slice ends here: it is full, a handler has enqueued, or the next queue was in it already."""
-        if following in self._visited or self._is_full:
+        if self._is_full or self._has_ended(following):
             return True
-        return bool(was_visited and self._visits and self._visits[-1].staged)
+        return self._has_ended(at) and bool(self._session.ended[at].visit.staged)
 
     def _behind(
         self, origin: str, meter: Meter, *, was_visited: bool
@@ -540,20 +635,32 @@ class Worker:
         released = [each for each in self._held if each != origin]
         for each in released:
             del self._held[each]
-        if not released and not self._visits:
+        if not released and not self._session.ended:
             return
         try:
-            yield from self._flush((), released=released)
+            yield from self._flush((), released=released, forced=True)
         finally:  # without an answer they may be claimed again: that settles this commit first
             self._session.active.difference_update(self._in_request)
 
     def put_before(self, key: str) -> bytes | None:
         """What a handler of this slice has put under the key, if that is not on its way to the store yet."""
-        return self._put.get(key)
+        visit = self._visit_now
+        stages = [each.effects for each in self._session.ended.values() if each.worker is self]
+        for effects in reversed([*stages, visit.effects if visit is not None else ()]):
+            for effect in reversed(effects):
+                if isinstance(effect, Put) and effect.key == key:
+                    return effect.value
+        return None
 
     def abandon(self) -> None:
         """The call is over, however it ended: what it still had claimed may be claimed again."""
-        self._session.active.difference_update(self._held, self._visited, self._in_request)
+        session = self._session
+        ended = [origin for origin, each in session.ended.items() if each.worker is self]
+        for origin in ended:
+            del session.ended[origin]
+        session.active.difference_update(self._held, ended, self._in_request)
+        if self in session.workers:
+            session.workers.remove(self)
 
     # One visit.
 
@@ -566,12 +673,16 @@ class Worker:
             visit.deficit += self._config.quantum * book.weight
             visit.turn_open = True
         while True:
+            self._visit_now = visit
             end = yield from self._serve(visit, meter, cut_off)
+            self._visit_now = None
             self._forget_costs_before(visit)
             token = self._held.pop(book.origin)
-            self._visits.append(visit.done(token, end))
-            self._visited.add(book.origin)
-            goes_on = end is End.CUT or (end is End.EMPTY and bool(self._visits[-1].staged))
+            effects = tuple(visit.effects)
+            done = visit.done(token, end)
+            self._session.ended[book.origin] = Ended(self, done, effects)
+            self._count_ended += 1
+            goes_on = end is End.CUT or (end is End.EMPTY and bool(done.staged))
             if book.origin in self._session.late:
                 # It stays claimed until the handler returns, which is none of this call's business.
                 visit.applied = yield from self._flush([book.origin])
@@ -621,6 +732,7 @@ class Worker:
             payloads, costs, stop = self._plan(visit, meter, cut_off, most)
             if payloads:
                 behind = visit.slot + len(payloads)
+                self.entered = self._ledger.index
                 ran = yield self._request(visit, payloads, costs, left_us)
                 assert isinstance(ran, Ran), "messages are answered with what came of them"
                 if self._is_lost(visit):
@@ -812,8 +924,7 @@ class Worker:
             outcome: AnyOutcome = each.outcome if isinstance(each, Handled) else each
             if isinstance(each, Handled):
                 visit.staged += each.enqueued
-                self._effects += each.effects
-                self._put |= {put.key: put.value for put in each.effects if isinstance(put, Put)}
+                visit.effects += each.effects
             end = self._outcome(visit, meter, payload, cost, outcome, counted=counted)
             if end is not None:
                 return end
@@ -1034,7 +1145,7 @@ class Worker:
         book = visit.book
         number = book.pages[visit.begin].number + visit.slot
         address = self._session.addresses.of(*visit.place, payload)
-        self._effects.append(
+        visit.effects.append(
             DeadMessage(
                 *(book.origin, book.generation, visit.begin, visit.slot, number, payload),
                 *(attempts, self._session.wall, address, kind, text, traceback),

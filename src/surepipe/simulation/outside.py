@@ -232,7 +232,8 @@ class Outside:
     def showing(self, action: str, times: int) -> Generator[None]:
         """Meanwhile who asks is told that each effect of this action happened so many times as often."""
         before = self._done
-        done = {value: count * times for value, count in before.get(action, {}).items() if times}
+        known = before.get(action, Counter[Hashable]())
+        done = {value: count * times for value, count in known.items() if times}
         self._done = {**before, action: Counter(done)}
         try:
             yield

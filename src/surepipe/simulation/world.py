@@ -281,7 +281,8 @@ class World(ActorWorld):
         if is_stuck and not self.limit:
             self.limit = "stuck"
         if self.limit:
-            self.stuck_at = next(filter(None, map(_stuck_at, self.begun)), ())
+            stuck = [place for life in self.begun if (place := _stuck_at(life))]
+            self.stuck_at = stuck[0] if stuck else ()
         for node in self.nodes.values():
             node.bury()
         for life in self.begun:  # one whose program returned last was not buried

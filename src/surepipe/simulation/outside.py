@@ -13,7 +13,7 @@ from __future__ import annotations
 import inspect
 import os
 from collections import Counter
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TypeAlias, cast
 
@@ -70,7 +70,14 @@ class _Fields(dict[object, Hashable]):
     """A mapping that nobody changes, so it may be counted."""
 
     def __hash__(self) -> int:  # type: ignore[override]
-        return hash(frozenset(self.items()))
+        return len(self)  # the same for equal ones, and in every process
+
+
+class _Members(frozenset[object]):
+    """A set, told in an order that does not follow the hashes of texts."""
+
+    def __repr__(self) -> str:
+        return f"{{{', '.join(sorted(map(repr, self)))}}}"
 
 
 class Outside:
@@ -246,23 +253,20 @@ class _Uncounted(Exception):
 
 
 def _counted(value: object) -> Hashable:
-    """The value, in a form that has a hash, and that stays as it is. Raises _Uncounted."""
+    """The value, in a form that has a hash, that stays as it is, and that is told alike in every process. Raises
+    _Uncounted."""
+    if isinstance(value, set | frozenset):
+        return _Members(cast("Iterable[object]", value))
+    if isinstance(value, list) or type(value) is tuple:
+        return tuple(map(_counted, cast("Sequence[object]", value)))
+    if isinstance(value, dict):
+        fields = cast("dict[object, object]", value)
+        return _Fields({name: _counted(one) for name, one in fields.items()})
     try:
-        hash(value)
-    except TypeError:
-        pass
-    else:
-        return value
-    match value:
-        case list() | tuple():
-            return tuple(map(_counted, cast("Sequence[object]", value)))
-        case set():
-            return frozenset(cast("set[object]", value))
-        case dict():
-            fields = cast("dict[object, object]", value)
-            return _Fields({name: _counted(one) for name, one in fields.items()})
-        case _:
-            raise _Uncounted(type(value).__name__)
+        frozenset((value,))
+    except TypeError as error:
+        raise _Uncounted(type(value).__name__) from error
+    return value
 
 
 def _caller() -> str:

@@ -859,8 +859,9 @@ class ReceiverStack(Stack):
         self._kinds = " > ".join(option.kind for option in self.options)
         self.knows_writers = False
         """Whether the host stops this end before a message that was written for another stack."""
-        is_other = state is not None and self._stored_by_others(state)
-        if state is not None and (is_other or not self._restored(len(layers), state)):
+        if state is not None and (
+            self._stored_by_others(state) or not self._restored(len(layers), state)
+        ):
             raise StacksDiffer(
                 f"the state of this receiver was stored by {stack_in(state) or 'another stack'}, and this one is "
                 f"{self._kinds}: give it the layers that it had, or another name"

@@ -631,7 +631,8 @@ class BookQueue:
         try:
             return self._drive(worker.service(budget), worker)
         finally:
-            worker.abandon()
+            with self._lock:  # others look through what it has ended
+                worker.abandon()
 
     def _drive(self, steps: Generator[Request, object, T], worker: Worker | None = None) -> T:
         """Do what the steps ask for until they are over. The lock is held but while a handler runs.

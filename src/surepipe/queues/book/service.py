@@ -205,11 +205,8 @@ class Session:
         if ended is None or ended.visit.blocked is not None:
             return False
         book, visit = self.ledger.books.get(origin), ended.visit
-        if (
-            book is None
-            or book.paused
-            or (visit.wake is not None and is_ahead(visit.wake, self.wall))
-        ):
+        waits = visit.wake is not None and is_ahead(visit.wake, self.wall)
+        if book is None or book.paused or waits:
             return False
         page = book.pages.get(visit.begin)
         return visit.begin + 1 < book.end or (page is not None and visit.slot < page.slots)

@@ -13,10 +13,9 @@ from dataclasses import dataclass, replace
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
-from surepipe.pipelines.simulate.campaign import quiet
+from surepipe.pipelines.simulate.campaign import digests_in, quiet
 from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain
 from surepipe.pipelines.simulate.reference import plainly, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -51,12 +50,9 @@ class _Run:
         self.numbers = Numbers(rows)
         self.digests: dict[_Place, str] = {}
         for row in rows:
-            if row.kind == Kind.ACCEPTED and not row.layer and row.digests:
-                for offset in range(row.count):
-                    at = replace(row, seq=row.seq + offset, count=1)
-                    digest = row.digests[offset * DIGITS : (offset + 1) * DIGITS]
-                    if place := self.place(at):
-                        self.digests.setdefault(place, digest)
+            for seq, digest in digests_in(row):
+                if place := self.place(replace(row, seq=seq, count=1)):
+                    self.digests.setdefault(place, digest)
 
     def place(self, row: Row) -> _Place | None:
         """Where the first message of a row stands."""

@@ -558,10 +558,14 @@ def _answers(subject: PlanSubject, result: RunResult) -> Iterator[Answer]:
 
 def _digests_of(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int, int], str]]:
     for row in rows:
-        if row.kind == Kind.ACCEPTED and not row.layer:
-            for offset in range(row.count if row.digests else 0):
-                digest = row.digests[offset * DIGITS : (offset + 1) * DIGITS]
-                yield (row.pipe, row.epoch, row.seq + offset), digest
+        yield from (((row.pipe, row.epoch, seq), digest) for seq, digest in digests_in(row))
+
+
+def digests_in(row: Row) -> Iterator[tuple[int, str]]:
+    """Of a row that tells what a pipe accepted: each message's number, and what it looks like there."""
+    if row.kind == Kind.ACCEPTED and not row.layer:
+        for offset in range(row.count if row.digests else 0):
+            yield row.seq + offset, row.digests[offset * DIGITS : (offset + 1) * DIGITS]
 
 
 def shrunk(

@@ -195,17 +195,15 @@ class Calls:
     def told(self, name: str, function: Function, message: object) -> object:
         """What a function tells of a message of this part (its key, say): user's code as any other, but no step of
         a run, at which a process may end."""
-        world, life = self._world, self._life
-        before = world.speaks, world.speaking
-        world.speaks, world.speaking = life, name
-        world.remembers(life)
+        world, before = self._world, self._world.speech
+        world.speech = self._life, name, world.handling
         try:
             return function(message)
         except Slip:
             self._give_up()
             raise Crashed from None
         finally:
-            world.speaks, world.speaking = before
+            world.speech = before
 
     def _drawn(self, name: str, call: StageCall) -> tuple[int, bool]:
         about = call.about

@@ -97,9 +97,7 @@ def _form_of(kind: Any) -> _Form:
         return _Form.PLAIN
     if issubclass(kind, (partial, *_BOUND)):
         return _Form.BOUND
-    if issubclass(
-        kind, (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
-    ) or _is_method_descriptor(kind):
+    if issubclass(kind, _NO_DATA) or _is_method_descriptor(kind):
         return _Form.NO_DATA
     if issubclass(kind, Mapping):
         return _Form.MAP

@@ -52,15 +52,14 @@ class Reference:
     otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
     messages, which share one, or have a key that tells of a batch; ``unchecked``: those of them that no check
     looks at, and what else it would have to look at, as it follows from how messages fall into batches.
-    ``effects``: what is done outside in each run without faults, however its messages come and fall into batches,
-    and who asks for it. ``veils``: what of the
-    messages at an end differs between runs without faults, and is not compared. ``by_order``: who does other
-    things outside when the messages come in another order, and no check looks at them. ``leaking``: which stages
-    answer otherwise when the same run is repeated, also among ``retold``. ``asking``: what each
-    stage asks for beside its message. ``odd_keys``: functions that tell
-    two keys of one message; ``keys``: what those of the plan tell. ``judged``: the ends that the user's
-    check judges, of those that are not the same in each run. ``set_aside``: how many
-    dead letters come without any fault, and of what, where no check minds. ``offspring``: what is to come of each
+    ``effects``: what is done outside in each run without faults, however its messages come and fall into
+    batches, and who asks for it. ``veils``: what of the messages at an end differs between runs without
+    faults, and is not compared. ``by_order``: who does other things outside when the messages come in another
+    order, and no check looks at them. ``leaking``: which stages answer otherwise when the same run is
+    repeated, also among ``retold``. ``asking``: what each stage asks for beside its message. ``odd_keys``:
+    functions that tell two keys of one message; ``keys``: what those of the plan tell. ``judged``: the ends
+    that the user's check judges, of those that are not the same in each run. ``set_aside``: how many dead
+    letters come without any fault, and of what, where no check minds. ``offspring``: what is to come of each
     message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])

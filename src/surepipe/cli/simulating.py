@@ -424,6 +424,9 @@ def _how_to_replace(error: CannotSimulate) -> str:
     if not error.refusals:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
+    advice = dict.fromkeys(refusal.advice for refusal in error.refusals if refusal.advice)
+    if advice:
+        return "\n".join([*lines, *advice])
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
     if not named:
         return "\n".join([*lines, "give what does that a double (simulate: replace:)"])

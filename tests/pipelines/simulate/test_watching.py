@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 import subprocess
 import sys
+import threading
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -19,6 +21,10 @@ from surepipe.simulation.options import Options
 
 KEPT: list[object] = []
 """What a stage of these tests keeps where it must not."""
+
+
+LOCK = threading.Lock()
+"""What a stage holds where it must not."""
 
 
 @pytest.fixture(autouse=True)
@@ -40,6 +46,21 @@ def _loops_and_catches(message: object) -> None:
             _loops(message)
 
 
+def _waits_for_itself(message: object) -> object:
+    lock = threading.Lock()
+    with lock, lock:
+        return message
+
+
+async def _holds_a_lock_over_an_await(message: object) -> object:
+    async def held() -> None:
+        with LOCK:
+            await asyncio.sleep(0.01)
+
+    await asyncio.gather(held(), held())
+    return message
+
+
 def _passes_on(message: object) -> object:
     return message
 
@@ -55,6 +76,21 @@ def test_a_stage_that_does_not_come_back_is_ended_and_told_with_its_place(handle
         run_one(handler_subject(lambda: handler, [1]), Options(messages=1))
     assert f"{Path(__file__).name}:" in str(refused.value)
     assert refused.value.refusals[0].function.endswith(":_loops")
+
+
+@pytest.mark.parametrize(
+    ("handler", "advice"),
+    [
+        (_waits_for_itself, "a lock that it holds itself"),
+        (_holds_a_lock_over_an_await, "asyncio.Lock"),
+    ],
+)
+def test_a_stage_that_waits_for_a_lock_for_ever_is_ended_too(handler: object, advice: str) -> None:
+    """What waits inside of the interpreter takes no step of its own (simulation X-25)."""
+    with pytest.raises(CannotSimulate, match="has not come back from a call") as refused:
+        run_one(handler_subject(lambda: handler, [1]), Options(messages=1))
+    (refusal,) = refused.value.refusals
+    assert advice in refusal.advice
 
 
 def test_after_a_stage_that_hung_the_next_run_is_as_ever() -> None:

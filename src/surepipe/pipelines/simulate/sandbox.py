@@ -12,6 +12,7 @@ import asyncio
 import builtins
 import ctypes
 import datetime as datetime_module
+import inspect
 import io
 import logging
 import logging.handlers
@@ -50,13 +51,16 @@ from surepipe.simulation.chance.randomness import Draws, draws
 # Virtual time stands still while a stage is called, so a stage that loops for ever, or waits for a lock that
 # nobody gives back, would let a simulation hang without a word. A thread looks now and then whether the same
 # call still runs; after so long it says where, and lets the call raise. A call that waits inside of the
-# interpreter can't be made to raise: what it waits for is at least told on standard error.
+# interpreter takes no step at which it could: a signal lets the main thread take one, also in the midst of
+# waiting for a lock. In another thread such a call can only be told of, on standard error.
 
 
 HANGS_AFTER_S = 5.0
 """So long may one call take, in real time."""
 _LOOKS = 4
 """so often within that time"""
+_WAKES = signal.SIGURG
+"""What lets the main thread take a step of Python wherever it waits; nobody is harmed who does not expect it."""
 
 Progress: TypeAlias = Callable[[], object]
 """Equal as long as the same call runs; None while no user's code does."""
@@ -128,6 +132,27 @@ def _raise_in(thread: int, error: type[BaseException]) -> None:
     """The thread raises this at its next step, instead of another that it has not raised yet."""
     target = ctypes.py_object(error)
     ctypes.pythonapi.PyThreadState_SetAsyncExc(ctypes.c_ulong(thread), target)
+    if thread == threading.main_thread().ident:
+        signal.pthread_kill(thread, _WAKES)
+
+
+def _take_a_step(*_: object) -> None:
+    """At which is raised what was sent."""
+
+
+@contextmanager
+def _woken() -> Generator[None]:
+    """While this lasts, the main thread takes a step of Python where it is sent what wakes it."""
+    if (
+        threading.current_thread() is not threading.main_thread()
+    ):  # only that one is asked by Python
+        yield
+        return
+    before = signal.signal(_WAKES, _take_a_step)
+    try:
+        yield
+    finally:
+        signal.signal(_WAKES, before or signal.SIG_DFL)
 
 
 @contextmanager
@@ -136,11 +161,12 @@ def watched(
 ) -> Generator[None]:
     """While this lasts, a call in this thread that makes no progress for so long raises ``error``."""
     watch = _Watch(progress, told, error, HANGS_AFTER_S if limit_s is None else limit_s)
-    watch.start()
-    try:
-        yield
-    finally:
-        watch.stop()
+    with _woken():
+        watch.start()
+        try:
+            yield
+        finally:
+            watch.stop()
 
 
 Speaking: TypeAlias = Callable[[], Life | None]
@@ -170,6 +196,8 @@ class Refusal:
     what: str
     place: str
     function: str
+    advice: str = ""
+    """What to do about it; where it is empty, a double helps."""
 
     def __str__(self) -> str:
         return f"{self.place}: a stage {self.what}, which a simulation can't let happen"
@@ -561,9 +589,23 @@ def _progress() -> object:
 
 def _hung(frame: FrameType) -> str:
     place, function = _place(frame)
-    refusal = Refusal("has not come back from a call", place, function)
-    _now.refused.append(refusal)
-    return str(refusal)
+    blocks_its_loop = any(
+        one.f_code.co_flags & inspect.CO_COROUTINE for one, _ in traceback.walk_stack(frame)
+    )
+    advice = _BLOCKED_LOOP if blocks_its_loop else _ENDLESS
+    _now.refused.append(Refusal("has not come back from a call", place, function, advice))
+    return str(_now.refused[-1])
+
+
+_ENDLESS = (
+    "it loops without end, or waits for what nobody gives it, a lock that it holds itself, say; if it is only "
+    "slow, simulate it on a smaller input, or give it a double (simulate: replace)"
+)
+_BLOCKED_LOOP = (
+    "a coroutine that does not come back holds up its event loop, and so all other calls, also in a real run: a "
+    "lock of threads that is held over an await is never given back. Take asyncio.Lock, or give it back before "
+    "the await"
+)
 
 
 # What is refused.
@@ -618,7 +660,8 @@ def _audit(now: _Current, audited: frozenset[str], event: str, args: tuple[Any, 
             now.connected.append(args[0])
         return
     if event in _REFUSED:
-        _refuse(_REFUSED[event])
+        if args[-1:] != (_WAKES,):  # by who watches, from a thread of its own
+            _refuse(_REFUSED[event])
     elif event == "open" and args[0] != os.devnull and _is_writing(args):
         _refuse(f"writes to the file {args[0]}")
     elif event == "sqlite3.connect" and not _is_harmless(str(args[0])):

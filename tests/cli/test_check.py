@@ -125,12 +125,16 @@ BOOK = (
     " store: main, cost: 'shop_keys.costs:cost'}}\n"
 )
 
+KEYED = (
+    "stages:\n"
+    "  keyed: {from: intake, key-by: 'no_keys:key'}\n"
+    "  price: {from: keyed, map: 'os.path:basename'}\n"
+)
+
 
 def test_functions_of_modules_that_are_not_there_are_noted(surepipe: Command, shop: Path) -> None:
     """Of stages, keys, payloads and a book's cost; what is beside the file is looked for, and not imported."""
-    shop.write_text(
-        pipeline(pipes=BOOK, stages="stages: {price: {from: intake, map: 'os.path:basename'}}\n")
-    )
+    shop.write_text(pipeline(pipes=BOOK, stages=KEYED))
     Path("shop_keys.py").write_text("raise SystemExit\n")
     answer = surepipe("check", shop)
     assert answer.code == Exit.HELD
@@ -138,6 +142,7 @@ def test_functions_of_modules_that_are_not_there_are_noted(surepipe: Command, sh
     assert [line.partition(", and")[0] for line in notes] == [
         "note  pipe intake: payload is missing.models:Order",
         "note  pipe intake: cost is shop_keys.costs:cost",
+        "note  stage keyed: key-by is no_keys:key",
     ]
 
 

@@ -25,7 +25,7 @@ _LIBRARIES = tuple(
 _PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
-FUNCTION_KEYS = ("call", "map", "filter", "flat_map", "key", "payload", "model", "cost")
+FUNCTION_KEYS = ("call", "map", "filter", "flat_map", "key_by", "key", "payload", "model", "cost")
 """The keys under which a part may name a function or a class of the user's."""
 
 

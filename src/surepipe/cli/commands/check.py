@@ -108,7 +108,7 @@ def _not_found(plan: Plan) -> Iterator[str]:
     for part, key, path in functions_in(plan.parts):
         if not _is_there(module := path.partition(":")[0], places):
             yield (
-                f"{part.word} {part.name}: {key} is {path}, and there is no module {module} in "
+                f"{part.word} {part.name}: {key.replace('_', '-')} is {path}, and there is no module {module} in "
                 f"{' or '.join(map(str, own))}, or among what is installed: run would end at it"
             )
 

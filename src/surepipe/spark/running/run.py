@@ -12,7 +12,7 @@ import os
 import sys
 import sysconfig
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from functools import partial
@@ -31,6 +31,7 @@ from surepipe.pipelines.run.tallies import Tallies
 from surepipe.pipelines.run.unfinished import Unfinished
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE
+from surepipe.pipelines.users_code import functions_in
 from surepipe.spark.running.layout import SparkLayout, StreamInStore, lay_out
 from surepipe.spark.running.query import counted_of, lags_of
 from surepipe.spark.running.rows import LETTERS
@@ -166,24 +167,13 @@ def code_of(plan: Plan) -> tuple[str, ...]:
 
     To be asked when the functions were imported once, so that their folder is on the path.
     """
-    return own_code([*_functions(plan)], plan.engine.ship)
+    return own_code((path for _, _, path in functions_in(plan.parts)), plan.engine.ship)
 
 
 def own_code(functions: Iterable[str], more: Iterable[str] = ()) -> tuple[str, ...]:
     """Those of functions that are written 'module:name', and these."""
     found = [top for path in functions if _is_own(top := _top(path))]
     return tuple(dict.fromkeys([*found, *more]))
-
-
-def _functions(plan: Plan) -> Iterator[str]:
-    """Everything that is written 'module:name' and runs in tasks."""
-    for pipe in plan.pipes:
-        yield pipe.payload
-    for stage in plan.stages:
-        yield from filter(None, (stage.call, stage.map, stage.filter, stage.flat_map, stage.key_by))
-    for source in plan.sources:
-        yield source.model or ""
-    yield from (sink.call for sink in plan.sinks if isinstance(sink, PythonSink))
 
 
 def _top(path: str) -> str:

@@ -329,14 +329,7 @@ def _functions_within(
     called: str, value: object, module: ModuleType
 ) -> Iterator[tuple[str, FunctionType]]:
     """The value as a function, or those that it holds: a table of handlers, an object of a class of the module."""
-
-    def inside(one: object) -> Collection[object]:
-        if type(one).__module__ in (*_COPIED_FROM, module.__name__):
-            with suppress(Exception):  # the code of a user's own container may raise anything
-                inner = _inner(one)
-                return list(_parts_of(inner))
-        return ()
-
+    inside = partial(_standing_in, of=module.__name__)
     for one, _ in islice(_all_in(value, inside), LARGE):
         yield from ((called, function) for function in _functions_of(one))
         kind: type = type(one)
@@ -344,6 +337,15 @@ def _functions_within(
             kind.__module__ == module.__name__
         ):  # it may stand in a function, where nobody else finds it
             yield from _functions_of_class(called, kind)
+
+
+def _standing_in(one: object, of: str) -> Collection[object]:
+    """What stands in it, if it is a container of Python's, or an object of a class of this module."""
+    kind: Any = type(one)
+    if kind.__module__ in (*_COPIED_FROM, of):
+        with suppress(Exception):  # the code of a user's own container may raise anything
+            return list(_parts_of(_inner(one)))
+    return ()
 
 
 def _functions_of_class(called: str, owner: type) -> Iterator[tuple[str, FunctionType]]:
@@ -505,13 +507,9 @@ def synchronizing_in(modules: Iterable[ModuleType]) -> Iterator[object]:
     for module in modules:
 
         def inside(one: object, name: str = module.__name__) -> Collection[object]:
-            kind: Any = type(one)
             if isinstance(one, type) and one.__module__ == name:
                 return list(vars(one).values())
-            if kind.__module__ in (*_COPIED_FROM, name):
-                with suppress(Exception):  # the code of a user's own container may raise anything
-                    return list(_parts_of(_inner(one)))
-            return ()
+            return _standing_in(one, name)
 
         found = islice(_all_in(list(vars(module).values()), inside), LARGE)
         yield from (one for one, _ in found if isinstance(one, SYNCHRONIZING))

@@ -134,88 +134,136 @@ def _how_much(what: str) -> int:
 
 def _reference(subject: PlanSubject, messages: int) -> Reference:
     calm = Options(messages=messages)
-    otherwise = Options(seed=1, messages=messages, gap_us=70_000, handler_us=3_000)
     world = play(subject, calm, SeededChooser(calm))
     if world.limit == "refused" or world.kept_by() is not None:
         return Reference()
-    other = played(subject, otherwise, another_day=True)
-    first, second = _ends(world), _ends(other)
-    by_hand = plainly(subject, calm)
-    back = plainly(subject, otherwise, backwards=True)
-    said, unsure = _said(subject, by_hand, back), by_hand.unsure | back.unsure
-    expected: dict[str, Sequence[str]] = {}
-    for end in by_hand.arrived:
-        is_steady = _is_ordered(subject, end) or _is_same(by_hand, back, end)
-        got = first.get(end) if is_steady and first.get(end) == second.get(end) else None
-        agreed = _agreed(got, said.get(end), is_open=end in unsure)
-        if agreed is not None:
-            expected[end] = agreed
-    veils: dict[str, Veil] = {}
-    leaks: dict[str, str] = {}
-    rest = [end for end in by_hand.arrived if end in first and end not in expected]
-    if rest:
-        later = plainly(subject, otherwise, later=True)
-        leaks = dict(_leaking(subject, by_hand, plainly(subject, calm)))
-        for end in rest:
-            plain = (by_hand, later) if _is_ordered(subject, end) else (by_hand, later, back)
-            veil = _veil(end, (first, second), plain, is_open=end in unsure)
-            if veil is not None:
-                veils[end], expected[end] = veil, [*map(veil.over, first[end])]
-    silent = {end.name for end in subject.plan.ends if not first.get(end.name, [end])}
-    silent |= {end for end, texts in expected.items() if not texts}
-    check = _Check(subject, calm, world)
-    knows_letters = subject.needs_all and check.judges((RUN, "dead"))
-    stuck = _stuck(subject, world)
-    unreached = {} if knows_letters else dict(_unreached(subject, silent, by_hand, stuck))
+    check, runs = _Check(subject, calm, world), _Runs(subject, world, calm)
+    by_hand, ends = runs.by_hand, _Compared(runs)
+    unreached: Told = {} if subject.needs_all and check.judges((RUN, "dead")) else ends.unreached()
     twice = plainly(subject, calm, twice=True)
-    retold = leaks | dict(_retold(by_hand, back, twice))
-    retold |= dict(_put_off(subject.plan, by_hand, back))
-    if not twice.slips and by_hand.keys:
-        retold |= dict(_of_a_day(by_hand, plainly(subject, calm, later=True)))
-    # What puts effects off asks for those of others, by the keys of these.
-    sharing = {t: what for t, what in twice.sharing.items() if what.stage not in {*retold.values()}}
-    keyless = {**twice.keyless, **sharing}
-    of_batches = _OfBatches(subject, calm, by_hand)
-    if not twice.slips:
-        keyless |= of_batches.misnamed()
-    unchecked = {**keyless, **dict(of_batches.differing(back))}
-    again = effects_of(other.outsides).keys() & by_hand.effects.keys()
-    steady = again & back.effects.keys()
-    by_order = {
-        (by_hand.effects[what].partition(" ")[0], "does outside")
-        for what in again - steady
-        if not check.judges(what[:2])
-    }
-    if subject.needs_all and subject.functions().check is None:
-        by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
-    effects = {
-        what: who
-        for what, who in effects_of(world.outsides).items()
-        if what in steady and _whose(what, who) not in of_batches.others
-    }
-    odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, back, twice)))
-    keyed = _keyed(by_hand.came if not odd_keys else (), veils)
+    retold = ends.leaks | dict(_otherwise_again(runs, twice))
+    outside = _Outside(runs, twice, {*retold.values()}, check)
+    odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, runs.back, twice)))
     return Reference(
-        expected,
-        unreached,
-        {name: one.left_out for name, one in by_hand.passages.items() if one.left_out},
-        _is_refused(world),
-        twice.slips,
-        effects,
-        retold,
-        {text: what.stage for text, what in keyless.items()},
-        {text: what.stage for text, what in unchecked.items() if not check.judges(what.look)},
-        keyed,
-        veils,
-        frozenset(by_order),
-        tuple(leaks),
-        {stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
-        odd_keys,
-        tuple(_told_of_keys(by_hand)),
-        frozenset(end for end in rest if check.judges_end(end)),
-        "" if unreached else _set_aside(subject, by_hand, check),
-        _offspring(subject, by_hand, expected, said.keys() - veils.keys()),
+        expected=ends.expected,
+        unreached=unreached,
+        left_out={name: one.left_out for name, one in by_hand.passages.items() if one.left_out},
+        is_refused=_is_refused(world),
+        slips=twice.slips,
+        effects=outside.effects,
+        retold=retold,
+        keyless={text: what.stage for text, what in outside.keyless.items()},
+        unchecked=outside.unchecked,
+        keyed=_keyed(() if odd_keys else by_hand.came, ends.veils),
+        veils=ends.veils,
+        by_order=frozenset(outside.by_order),
+        leaking=tuple(ends.leaks),
+        asking={stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
+        odd_keys=odd_keys,
+        keys=tuple(_told_of_keys(by_hand)),
+        judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
+        set_aside="" if unreached else _set_aside(subject, by_hand, check),
+        offspring=_offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
     )
+
+
+class _Runs:
+    """Runs in which nothing goes wrong: of the engine, at two paces, and of the functions, called one after the
+    other, there and back."""
+
+    def __init__(self, subject: PlanSubject, world: World, calm: Options) -> None:
+        self.subject, self.world, self.calm = subject, world, calm
+        self.otherwise = replace(calm, seed=1, gap_us=70_000, handler_us=3_000)
+        self.other = played(subject, self.otherwise, another_day=True)
+        self.by_hand = plainly(subject, calm)
+        self.back = plainly(subject, self.otherwise, backwards=True)
+
+
+class _Compared:
+    """What each end is to have: ``expected``, by what the functions ``said`` where that can be told, under
+    ``veils`` where it is not the same in each run (at the ``unsteady`` ends). ``leaks``: why it is not."""
+
+    def __init__(self, runs: _Runs) -> None:
+        self._runs = runs
+        self._first, self._second = _ends(runs.world), _ends(runs.other)
+        self.said = _said(runs.subject, runs.by_hand, runs.back)
+        self._unsure = runs.by_hand.unsure | runs.back.unsure
+        agreed = {end: self._agreed(end) for end in runs.by_hand.arrived}
+        self.expected = {end: texts for end, texts in agreed.items() if texts is not None}
+        self.unsteady = [end for end in agreed if end in self._first and end not in self.expected]
+        self.veils: dict[str, Veil] = {}
+        self.leaks: dict[str, str] = {}
+        if self.unsteady:
+            self._veil()
+
+    def _agreed(self, end: str) -> Sequence[str] | None:
+        runs = self._runs
+        is_steady = _is_ordered(runs.subject, end) or _is_same(runs.by_hand, runs.back, end)
+        first = self._first.get(end)
+        got = first if is_steady and first == self._second.get(end) else None
+        return _agreed(got, self.said.get(end), is_open=end in self._unsure)
+
+    def _veil(self) -> None:
+        runs, subject = self._runs, self._runs.subject
+        later = plainly(subject, runs.otherwise, later=True)
+        self.leaks = dict(_leaking(subject, runs.by_hand, plainly(subject, runs.calm)))
+        for end in self.unsteady:
+            back = () if _is_ordered(subject, end) else (runs.back,)
+            plain = (runs.by_hand, later, *back)
+            veil = _veil(end, (self._first, self._second), plain, is_open=end in self._unsure)
+            if veil is not None:
+                self.veils[end] = veil
+                self.expected[end] = [*map(veil.over, self._first[end])]
+
+    def unreached(self) -> Told:
+        """The ends that are to have nothing, and the sources of which nothing comes out."""
+        subject = self._runs.subject
+        silent = {end.name for end in subject.plan.ends if not self._first.get(end.name, [end])}
+        silent |= {end for end, texts in self.expected.items() if not texts}
+        stuck = _stuck(subject, self._runs.world)
+        return dict(_unreached(subject, silent, self._runs.by_hand, stuck))
+
+
+class _Outside:
+    """What stages do outside: the ``effects`` that are compared, and what can't be. ``keyless``: what is done once
+    more at a second attempt; ``unchecked``: that, and what follows from how messages fall into batches, as far as
+    no check judges it; ``by_order``: who does other things when messages come in another order."""
+
+    def __init__(
+        self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
+    ) -> None:
+        """``retelling``: such as put effects off, and so ask for those of others, by the keys of these."""
+        by_hand, back = runs.by_hand, runs.back
+        sharing = {t: what for t, what in twice.sharing.items() if what.stage not in retelling}
+        of_batches = _OfBatches(runs.subject, runs.calm, by_hand)
+        misnamed = of_batches.misnamed() if not twice.slips else ()
+        self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
+        unchecked = {**self.keyless, **dict(of_batches.differing(back))}
+        again = effects_of(runs.other.outsides).keys() & by_hand.effects.keys()
+        steady = again & back.effects.keys()
+        self.by_order = {
+            (by_hand.effects[what].partition(" ")[0], "does outside")
+            for what in again - steady
+            if not check.judges(what[:2])
+        }
+        if runs.subject.needs_all and runs.subject.functions().check is None:
+            self.by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
+        self.effects = {
+            what: who
+            for what, who in effects_of(runs.world.outsides).items()
+            if what in steady and _whose(what, who) not in of_batches.others
+        }
+        self.unchecked = {
+            text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
+        }
+
+
+def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
+    """Stages that answer or act otherwise when a message is tried again, later, or among others."""
+    yield from _retold(runs.by_hand, runs.back, twice)
+    yield from _put_off(runs.subject.plan, runs.by_hand, runs.back)
+    if not twice.slips and runs.by_hand.keys:
+        yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
 
 
 class _Check:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -170,11 +170,9 @@ class Findings:
         return NOT_JUDGED if {*verdict.parts}.intersection(self.unjudged.values()) else HELD
 
     def _tried(self, verdict: Verdict) -> Iterator[str]:
-        """What of a promise these schedules speak of. What is promised through faults that were asked for may be
-        less than all of it."""
-        headline, *weaker = verdict.claims() or (NOTHING,)
+        """What of a promise these schedules speak of."""
         known = NO_FAULTS
-        for claim in (headline, *(weaker if self.asked else ())):
+        for claim in _spoken_of(verdict, has_asked=bool(self.asked)):
             tried = judged_through(claim, self.results)
             if not tried <= known:
                 known |= tried
@@ -256,7 +254,10 @@ def _simulate(request: SimulateRequest, found: Findings) -> None:
         )
         _run(request, simulation, found)
     except CannotSimulate as error:
-        found.code, found.complaint = Exit.UNUSABLE, _how_to_replace(error)
+        found.code, found.complaint = (
+            Exit.UNUSABLE,
+            _how_to_replace(error, plan.simulate.replace.values()),
+        )
     except ConfigurationError as error:
         found.code, found.complaint = Exit.UNUSABLE, str(error)
 
@@ -344,18 +345,26 @@ def _note(simulation: Simulation, results: Sequence[PlanResult], found: Findings
     found.notes += simulation.notes(*results)
 
 
+def _spoken_of(verdict: Verdict, *, has_asked: bool = False) -> Sequence[Claim]:
+    """All that it promises, and less than that where it has to survive more: faults that were asked for, or that
+    are expected to be tolerated."""
+    headline, *weaker = verdict.claims() or (NOTHING,)
+    expects_more = any(not one.tolerates <= verdict.tolerates for one in verdict.expected)
+    return (headline, *weaker) if has_asked or expects_more else (headline,)
+
+
 def _promised(found: Findings) -> Faults:
-    """All that some headline says to be survived."""
+    """All that is said to be survived, by some headline or by what is expected."""
     verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    told = [one.explanation.headline.tolerates for one in verdicts if one.explanation]
-    return NO_FAULTS.union(*told)
+    expected = (claim.tolerates for one in verdicts for claim in one.expected)
+    return NO_FAULTS.union(*(one.tolerates for one in verdicts), *expected)
 
 
 def _judged(found: Findings) -> Faults:
-    """All that struck in runs in which some headline was judged."""
+    """All that struck in runs in which some of that was judged."""
     verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    headlines = [one.explanation.headline for one in verdicts if one.explanation]
-    return NO_FAULTS.union(*(judged_through(one, found.results) for one in headlines))
+    claims = (claim for one in verdicts if one.explanation for claim in _spoken_of(one))
+    return NO_FAULTS.union(*(judged_through(one, found.results) for one in claims))
 
 
 def _together(tellings: Iterable[Told]) -> dict[str, str]:
@@ -420,7 +429,8 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     found.explored = [f"nothing is violated in this run{since}"]
 
 
-def _how_to_replace(error: CannotSimulate) -> str:
+def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
+    """``doubles``: the functions that stand in for others already."""
     if not error.refusals:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
@@ -430,8 +440,18 @@ def _how_to_replace(error: CannotSimulate) -> str:
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
     if not named:
         return "\n".join([*lines, "give what does that a double (simulate: replace:)"])
-    doubles = "\n".join(f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
-    return "\n".join([*lines, "give it a double, in the file:", "simulate:", "  replace:", doubles])
+    own = [name for name in named if name in doubles]
+    if own:
+        return "\n".join([*lines, f"{own[0]} is a double already: {_DOUBLES_STAY_INSIDE}"])
+    replaced = (f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
+    return "\n".join(
+        [*lines, "give it a double, in the file:", "simulate:", "  replace:", *replaced]
+    )
+
+
+_DOUBLES_STAY_INSIDE = (
+    "it acts on nothing outside, and tells an Outside (surepipe.simulation) what the real one would have done"
+)
 
 
 # The same seeds under another hash seed.

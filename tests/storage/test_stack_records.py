@@ -10,12 +10,14 @@ from pathlib import Path
 
 import pytest
 
-from surepipe import Pipe, PipeNotice, StacksDiffer, StreamReceiver, StreamSender
+from surepipe import Pipe, PipeNotice, PipeStopped, StacksDiffer, StreamReceiver, StreamSender
 from surepipe.actors import StepRuntime
 from surepipe.actors.ends.stores import LOOK_AGAIN_US, StackRecords
 from surepipe.core.store_requests import (
+    KEEP_ALL,
     AppendRun,
     Batch,
+    Created,
     Entries,
     OtherStack,
     Position,
@@ -25,7 +27,7 @@ from surepipe.core.store_requests import (
     Unavailable,
 )
 from surepipe.pipes.catalogue import LayerText
-from surepipe.pipes.stack.agreement import Terms
+from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms
 from surepipe.storage import MemoryStore, SqliteStore
 from tests.kit.memory_bench import MemoryBench
 from tests.kit.redis_bench import RedisBench
@@ -261,3 +263,54 @@ def test_one_pipe_with_both_ends_is_told_of_what_a_former_one_left_unread() -> N
         )
     with pytest.raises(StacksDiffer, match="as continuous-index > stream"):
         Pipe("orders", [PLAIN], store=store, runtime=StepRuntime(1))
+
+
+LAYERED = [own for own in STACKS if LAYER_ABOVE in own]
+
+
+def of_producer(own: str, producer: str) -> list[LayerText]:
+    """This stack over a stream, for one of several senders."""
+    return [*STACKS[own][:-1], {"stream": {"start": "earliest", "producer": producer}}]
+
+
+@pytest.mark.parametrize("own", LAYERED)
+def test_a_layered_stream_takes_one_sender_whatever_the_names(own: str) -> None:
+    """Its layers take a second sender for a former life of the first, and would drop what it sends."""
+    both = "'second' and 'first' both write it"
+    with ExitStack() as stack:
+        world = World(stack, MemoryStore())
+        first = world.sender(of_producer(own, "first"))
+        early = world.sender(of_producer(own, "second"))
+        first.send({"n": 1}, until="confirmed", timeout=WITHIN_S)
+        with pytest.raises(PipeStopped, match=both):
+            early.send({"n": 2}, until="confirmed", timeout=WITHIN_S)
+        with pytest.raises(StacksDiffer, match=both):
+            world.sender(of_producer(own, "second"))
+        receiver = world.receiver(STACKS[own])
+        assert next(iter(receiver)) == {"n": 1}
+
+
+@pytest.mark.parametrize("own", LAYERED)
+def test_a_reader_drops_nothing_of_a_second_sender_that_was_not_refused(own: str) -> None:
+    """One of an earlier version, or two that begin in one moment: it stops, and says who they are."""
+    store, runtime = MemoryStore(), StepRuntime(1)
+    assert isinstance(store.create("s", 1, KEEP_ALL), Created)
+    for producer in ("first", "second"):
+        store.open_producer("s", producer, 1, 1)
+        store.append("s", producer, 1, 1, [b"x"])
+    records = StackRecords(store, "s", 1, Terms(own), runtime)
+    batch = Batch((Entries(1, "first", 1, 1, [b"x"]), Entries(2, "second", 1, 1, [b"x"])), 3, 3)
+    outcome = records.compared("r", batch)
+    assert isinstance(outcome, OtherStack)
+    assert "'first' and 'second' both write it" in str(outcome)
+
+
+def test_a_stream_without_layers_has_as_many_senders_as_one_likes() -> None:
+    """It knows each by its name."""
+    with ExitStack() as stack:
+        world = World(stack, MemoryStore())
+        for producer in ("first", "second"):
+            sender = world.sender(of_producer("stream", producer))
+            sender.send({"by": producer}, until="confirmed", timeout=WITHIN_S)
+        messages = iter(world.receiver([PLAIN]))
+        assert [next(messages), next(messages)] == [{"by": "first"}, {"by": "second"}]

@@ -449,9 +449,7 @@ def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
     )
 
 
-_DOUBLES_STAY_INSIDE = (
-    "it acts on nothing outside, and tells an Outside (surepipe.simulation) what the real one would have done"
-)
+_DOUBLES_STAY_INSIDE = "let it tell an Outside (surepipe.simulation) what the real one would have done, and do nothing else"
 
 
 # The same seeds under another hash seed.

@@ -61,7 +61,7 @@ from surepipe.errors import (
 )
 from surepipe.guarantees import hops
 from surepipe.pipes.options import LayerOptions
-from surepipe.pipes.stack.agreement import Terms, difference
+from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms, difference
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.stream.position import commit_of
@@ -126,6 +126,7 @@ class StackRecords:
         words = self._get(self._words, producer)
         self._words_seen = words.next if words is not None else 0
         self._looked_at = self._runtime.now()
+        self.require_alone(producer)
         if known is not None and known.fits(self._terms):
             return
         above = 0
@@ -175,9 +176,12 @@ class StackRecords:
             if self._compared.get(producer) == epoch:
                 continue
             try:
+                self.require_alone(producer)
                 stretches = self._written_by(producer)
             except StoreUnavailable as error:
                 return Unavailable(str(error))
+            except StacksDiffer as error:
+                return OtherStack(str(error))
             terms = [stretch.terms for stretch in stretches if stretch.above < epoch]
             if terms and not terms[-1].fits(self._terms):
                 self._leave_word(producer, reader)
@@ -193,6 +197,32 @@ class StackRecords:
             self._put(self._words, producer, [reader, self._terms.stack, self._terms.payloads])
         except (StoreUnavailable, ConfigurationError) as error:
             logger.warning("%s was not told that %s can't read it: %s", producer, reader, error)
+
+    # Both.
+
+    def require_alone(self, producer: str) -> None:
+        """Layers above a stream follow the numbers of one sender, and would drop those of another one as former.
+
+        Raises StacksDiffer where somebody else has written, and StoreUnavailable.
+        """
+        if LAYER_ABOVE not in self._terms.stack:
+            return
+        producers = info.producers if (info := self._info()) is not None else ()
+        others = [one.producer for one in producers if one.last and one.producer != producer]
+        if others:
+            raise StacksDiffer(
+                f"stream {self._stream!r}: {producer!r} and {others[0]!r} both write it, and the layers above it "
+                f"({self._terms.stack}) follow the numbers of one sender: they would drop what the other one "
+                "sends. Give each sender a stream of its own, or leave the layers out: a stream alone delivers "
+                "once and in order, whoever sends"
+            )
+
+    def _info(self) -> StreamInfo | None:
+        """None where there is no such stream."""
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo | NoStream):
+            raise StoreUnavailable(said_of("stream", self._stream, info))
+        return info if isinstance(info, StreamInfo) else None
 
     # The records.
 
@@ -424,8 +454,9 @@ class StreamStores:
         self._reader = ""
         self._making = threading.Lock()
         self._to_make: list[Callable[[], None]] = []
-        """What is to be done before the first call, while the store was away when its sender began."""
+        """What is to be done before the next call: what the store was away for when its sender began, say."""
         self._refused = ""
+        self._is_writing = False
         self._unheard: list[Notice] = []
         self.refuse: Callable[[str], object] = lambda _: None
         """Told why the stream can't be used, where that is found only then."""
@@ -546,6 +577,11 @@ class StreamStores:
 
     def call(self, request: object) -> object:
         """The outcome of a store call. A machine claims as the how-many-th of this life."""
+        if isinstance(request, AppendRun) and self.records is not None and not self._is_writing:
+            self._is_writing = (
+                True  # somebody else may have begun to write since this sender was made
+            )
+            self._to_make.append(partial(self.records.require_alone, request.producer))
         if (self._to_make or self._refused) and (why := self._why_not_made()) is not None:
             return why
         if isinstance(request, ClaimReader):

@@ -449,7 +449,9 @@ def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
     )
 
 
-_DOUBLES_STAY_INSIDE = "let it tell an Outside (surepipe.simulation) what the real one would have done, and do nothing else"
+_DOUBLES_STAY_INSIDE = (
+    "let it only tell an Outside (surepipe.simulation) what the real one would have done"
+)
 
 
 # The same seeds under another hash seed.

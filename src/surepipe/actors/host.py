@@ -24,7 +24,7 @@ import pykka
 from surepipe.actors.codecs import unmarked
 from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.letters import awaiting
-from surepipe.actors.notices import NoticeCallback, Notices, log_notice
+from surepipe.actors.notices import NoticeCallback, Notices, log_notice, observed_name
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.store_calls import WAITER, Clerk, Request, Silences, Stores
@@ -451,10 +451,12 @@ class NodeEnd:
         *,
         settles_first: bool = False,
         node: Node | None = None,
+        own_name: str | None = None,
     ) -> None:
         """``settles_first``: messages are settled before they are handled. ``node``: where it
-        lives; None for alone."""
+        lives; None for alone. ``own_name``: that of a stream's reader or producer."""
         self.name = name
+        self.observed_as = observed_name(name, own_name or "")
         self.options = options
         self.runtime = options.runtime
         self.rng: Random = self.runtime.rng(options.seed)
@@ -480,7 +482,7 @@ class NodeEnd:
             bell=self.node.bell,
             frames=Box(self.node.bell, options.frames_max),
             transmit=side.send,
-            notices=Notices(name, self.side_name, options.notices),
+            notices=Notices(name, self.side_name, options.notices, own_name or ""),
             clerk=self._ask_clerk if stores.any else None,
             silences=self.silences,
         )

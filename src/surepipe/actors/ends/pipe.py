@@ -104,6 +104,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
+    @property
+    def observed_as(self) -> str:
+        return self.receiver.observed_as
+
     # The end.
 
     def finish(self) -> None:

@@ -48,6 +48,7 @@ from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.lanes import KeyOf
+from surepipe.pipes.stream.options import stream_layer
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
@@ -86,7 +87,10 @@ class ReceiverEnd(NodeEnd):
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
         super().__init__(
-            name, side, options or EndOptions(), stores, settles_first=settles_first, node=node
+            *(name, side, options or EndOptions(), stores),
+            settles_first=settles_first,
+            node=node,
+            own_name=stream_layer(layers).reader,
         )
         self._layers = tuple(layers)
         self._state = state

@@ -45,7 +45,7 @@ from surepipe.errors import Fenced as FencedError
 from surepipe.pipes.options import BacklogOptions, LayerOptions, room_options
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
@@ -266,7 +266,8 @@ class SenderEnd(NodeEnd):
         node: Node | None = None,
     ) -> None:
         stores = Stores.of(journal, undeliverable, stream, apart=apart)
-        super().__init__(name, side, options or EndOptions(), stores, node=node)
+        own_name = stream_layer(layers).producer
+        super().__init__(name, side, options or EndOptions(), stores, node=node, own_name=own_name)
         self._layers = tuple(layers)
         self._journal = journal
         self._terms = terms

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
 from surepipe.observe.serving import Answer, PageServer
-from surepipe.observe.status import GAUGES
+from surepipe.observe.status import GAUGES, observed_as
 
 if TYPE_CHECKING:
     from surepipe.actors.clusters import Cluster
@@ -49,7 +49,8 @@ class Counted(Protocol):
 class PipeCollector(Collector):
     """Asks the pipes whenever Prometheus asks; between two scrapes it costs nothing.
 
-    Ends of one name, such as the two of a pipe, are counted together. ``parts``: what else a pipeline has; their
+    Ends of one name, such as the two of a pipe, are counted together; a reader or producer of a stream with a name
+    of its own is one by itself, ``posts/mail``. ``parts``: what else a pipeline has; their
     metrics begin with ``surepipe_part_`` and have the label ``part``. ``silent_s``: for how long each store has
     not answered.
     """
@@ -152,7 +153,8 @@ def _families(all_counted: Iterable[Counted], label: str, prefix: str) -> Iterat
     for counted in all_counted:
         for name, value in counted.counters().items():
             total = totals.setdefault(name, {})
-            total[counted.name] = total.get(counted.name, 0) + value
+            owner = observed_as(counted)
+            total[owner] = total.get(owner, 0) + value
     for name, total in totals.items():
         yield _family(name, total, label, prefix)
 

@@ -19,7 +19,7 @@ from typing import Protocol, Self, TypeAlias
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.tracing import Columns, TraceSink
 from surepipe.core.store_requests import InfoOutcome, Unavailable
-from surepipe.errors import StoreUnavailable
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees.derivation import Derived
 from surepipe.observe.latency import Histogram, Latencies
 from surepipe.observe.status import (
@@ -38,6 +38,7 @@ from surepipe.observe.status import (
     StoreSeen,
     ToldNotice,
     Took,
+    observed_as,
     seconds,
 )
 
@@ -61,18 +62,42 @@ class Guaranteed(Protocol):
     @property
     def guarantee(self) -> Derived: ...
 
+    def counters(self) -> dict[str, int]:
+        """What it has counted, and what stands in it now."""
+        ...
+
+
+def counts_of(pipes: Iterable[Guaranteed]) -> Callable[[], Counts]:
+    """What to ask for the counters of these pipes: under the names that ``pipes_of`` gives them. Ends of one name
+    are counted together."""
+    pipes = tuple(pipes)
+
+    def counts() -> Counts:
+        total: dict[str, dict[str, int]] = {}
+        for pipe in pipes:
+            found = total.setdefault(observed_as(pipe), {})
+            for name, count in pipe.counters().items():
+                found[name] = found.get(name, 0) + count
+        return total
+
+    return counts
+
 
 def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
-    """The parts of a program that has pipes and no plan."""
+    """The parts of a program that has pipes and no plan: one for each name. A reader of a stream that has a name
+    of its own is called ``posts/mail``."""
+    first_of_name: dict[str, Guaranteed] = {}
+    for pipe in pipes:
+        first_of_name.setdefault(observed_as(pipe), pipe)
     return tuple(
         Part(
-            name=pipe.name,
+            name=name,
             role="pipe",
             guarantee=f"{pipe.guarantee.headline.delivery}, {pipe.guarantee.headline.order}",
             tolerates=tuple(sorted(pipe.guarantee.headline.tolerates)),
             flow=PipeFlow(),
         )
-        for pipe in pipes
+        for name, pipe in first_of_name.items()
     )
 
 
@@ -116,8 +141,9 @@ class Watch:
     """Nothing happens between two calls of ``status``; one call asks each pipe once.
 
     ``parts``: what the pipeline consists of, pipes with an empty ``Flow``. ``counters`` gives what was counted, by
-    name of the part; a pipe that it leaves out is not of this process. ``traced_as``: what a part is called in
-    traces. Set ``state`` and ``beside`` as the run goes on.
+    name of the part (``counts_of`` does); a pipe that it leaves out is not of this process. ``traced_as``: what a
+    part is called in traces. Set ``state`` and ``beside`` as the run goes on. Raises ConfigurationError for
+    counters of no part.
     """
 
     def __init__(
@@ -142,11 +168,22 @@ class Watch:
         self._latencies = latencies
         self._clock, self._wall = clock, wall
         self._begun = clock()
-        self._rates = CounterRates(clock, counters())
+        counts = counters()
+        self._require_parts(counts)
+        self._rates = CounterRates(clock, counts)
         self._told: deque[ToldNotice] = deque(maxlen=NOTICES_MAX)
         self._lock = threading.Lock()
         self._history: deque[_Sample] = deque(maxlen=HISTORY_MAX)
         self._measured: deque[tuple[float, Measured]] = deque()
+
+    def _require_parts(self, counts: Counts) -> None:
+        """What is counted under another name would never be seen, and its pipe would look as if elsewhere."""
+        names = [part.name for part in self.parts]
+        if others := [repr(name) for name in counts if name not in names]:
+            raise ConfigurationError(
+                f"Watch {self.name}: counters are given of {', '.join(others)}, and its parts are "
+                f"{', '.join(map(repr, names))}: give counts_of(pipes), or their counters under these names"
+            )
 
     def keep_looking(self) -> Callable[[], None]:
         """Take a sample each second, on a thread of its own. Gives what ends that."""

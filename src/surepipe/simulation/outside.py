@@ -1,7 +1,7 @@
 """The world outside, as stages under simulation meet it: a double that remembers what was done to it.
 
     bank = Outside()
-    bank.do("charge", order["id"], key=context.id)
+    bank.do("charge", order["id"], key=context.id.key)
     bank.count("charge")                             # {value: times}
 
 It survives the crash of whoever calls it, as a bank does, and its calls are points at which the caller may crash:

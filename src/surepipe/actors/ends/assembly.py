@@ -401,7 +401,7 @@ class Assembly:
         """True when handlers get a transaction."""
         return self._boundary is Boundary.COMMITTED
 
-    def receiver(self, codec: Codec, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
+    def receiver(self, codec: Codec) -> ReceiverEnd:
         """The receiving end. The codec decodes what a key is told from."""
         return ReceiverEnd(
             self.name,
@@ -422,7 +422,6 @@ class Assembly:
             dead_letter=self.letters,
             stream=self.stream,
             apart=self._roles.state not in (None, self._roles.stream),
-            gave_up=gave_up,
             key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
             terms=self._terms,
         )

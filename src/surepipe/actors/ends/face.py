@@ -80,6 +80,12 @@ class Named:
         self._is_closed = False
         self._one_close = OneClose()
 
+    @property
+    def observed_as(self) -> str:
+        """What it is called where somebody looks on (metrics, ``Watch``, notices): its name, and for a reader or
+        producer of a stream with a name of its own that, too: ``posts/mail``."""
+        return self.name
+
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
         del what, loops

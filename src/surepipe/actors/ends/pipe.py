@@ -84,10 +84,11 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self._runtime = parts.options.runtime
         self._has_stream = parts.stream is not None
         self._journal = parts.journal
-        self.receiver = parts.receiver(self._codec, self._receiver_gave_up)
+        self.receiver = parts.receiver(self._codec)
         self.sender = parts.sender(
             self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
+        self.receiver.other_end, self.sender.other_end = self.sender, self.receiver
         self.sender.intake.held_up = self._held_up
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.entry(self._codec)
@@ -102,6 +103,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
+
+    @property
+    def observed_as(self) -> str:
+        return self.receiver.observed_as
 
     # The end.
 
@@ -205,9 +210,6 @@ class Pipe(Face, HandlingFace, ReplayingFace):
                 "not confirmed",
                 self.name,
             )
-
-    def _receiver_gave_up(self, why: str) -> None:
-        self.sender.give_up(why)
 
     # Questions.
 

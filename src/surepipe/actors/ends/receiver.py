@@ -48,6 +48,7 @@ from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.lanes import KeyOf
+from surepipe.pipes.stream.options import stream_layer
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
@@ -75,7 +76,6 @@ class ReceiverEnd(NodeEnd):
         dead_letter: DeadLetterPlace | None = None,
         stream: StreamAccess | None = None,
         apart: bool = False,
-        gave_up: Callable[[str], None] | None = None,
         key_of: KeyOf | None = None,
         terms: Terms | None = None,
         node: Node | None = None,
@@ -87,18 +87,20 @@ class ReceiverEnd(NodeEnd):
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
         super().__init__(
-            name, side, options or EndOptions(), stores, settles_first=settles_first, node=node
+            *(name, side, options or EndOptions(), stores),
+            settles_first=settles_first,
+            node=node,
+            own_name=stream_layer(layers).reader,
         )
         self._layers = tuple(layers)
         self._state = state
         self._stream = stream
         self._key_of = key_of
         self._terms = terms
-        self._begin_receiving(gave_up)
+        self._begin_receiving()
         self._new_receiver(None)  # built once for its errors, which are the caller's
 
-    def _begin_receiving(self, gave_up: Callable[[str], None] | None = None) -> None:
-        self._on_gave_up = gave_up
+    def _begin_receiving(self) -> None:
         lanes = self._boundary.lanes
         self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
         self._progress = ProgressCheck(self.around.bell.ring)
@@ -192,16 +194,12 @@ class ReceiverEnd(NodeEnd):
 
     def mismatched(self, why: str) -> None:
         """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
-        self._end_works(StacksDiffer(f"pipe {self.name} stopped: {why}"), why)
+        self.stop_for_good(self._stopped(why, StacksDiffer))
 
-    def gave_up(self, why: str) -> None:
-        """From the node, or a consumer's keeper: there is no further life."""
-        self._end_works(PipeStopped(f"pipe {self.name} stopped: {why}"), why)
-
-    def _end_works(self, error: PipeStopped, why: str) -> None:
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever takes messages, or waits for their end, gets this error. Works that are there already are done
+        first."""
         self.works.end(error)
-        if self._on_gave_up is not None:
-            self._on_gave_up(why)
 
     @property
     def _handler_address(self) -> str:
@@ -490,8 +488,7 @@ class ReceiverEnd(NodeEnd):
         receiver stopped for good."""
         works = self.works
         works.signal.wait(lambda: works.ended, timeout)
-        if works.failure is not None:
-            raise works.failure
+        works.raise_failure()
         return works.ended
 
     def catch_up(self, timeout: float | None) -> bool:
@@ -501,13 +498,13 @@ class ReceiverEnd(NodeEnd):
         good.
         """
         assert self._stream is not None
+        works, begun = self.works, self.runtime.now()
+        works.raise_failure()
         try:
             target = self._stream.end()
         except StoreReset:
-            if self.works.failure is not None:
-                raise self.works.failure from None
+            works.raise_failure()
             raise
-        works, begun = self.works, self.runtime.now()
         if (
             timeout is not None
         ):  # one that was just made learns first how far it was, which is no wait for more
@@ -519,8 +516,7 @@ class ReceiverEnd(NodeEnd):
             return works.ended or self._is_past(target) or self.incarnation not in streams
 
         works.signal.wait(is_there, timeout)
-        if works.failure is not None:
-            raise works.failure
+        works.raise_failure()
         return self._is_past(target)
 
     def unread(self) -> int:

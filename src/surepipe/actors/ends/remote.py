@@ -72,6 +72,10 @@ class LoneSender(ReplayingFace):
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
+    @property
+    def observed_as(self) -> str:
+        return self.sender.observed_as
+
     def close(self, timeout: float = EXIT_S) -> None:
         """Take no more messages, wait until all are confirmed, by the other process or by the store, then end.
 
@@ -105,6 +109,10 @@ class LoneReceiver(HandlingFace):
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
+
+    @property
+    def observed_as(self) -> str:
+        return self.receiver.observed_as
 
     def close(self, timeout: float = EXIT_S) -> None:
         """Finish the message that is being handled, confirm or commit what is settled, and end.

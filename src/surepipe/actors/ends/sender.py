@@ -45,7 +45,7 @@ from surepipe.errors import Fenced as FencedError
 from surepipe.pipes.options import BacklogOptions, LayerOptions, room_options
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
@@ -266,7 +266,8 @@ class SenderEnd(NodeEnd):
         node: Node | None = None,
     ) -> None:
         stores = Stores.of(journal, undeliverable, stream, apart=apart)
-        super().__init__(name, side, options or EndOptions(), stores, node=node)
+        own_name = stream_layer(layers).producer
+        super().__init__(name, side, options or EndOptions(), stores, node=node, own_name=own_name)
         self._layers = tuple(layers)
         self._journal = journal
         self._terms = terms
@@ -499,7 +500,7 @@ class SenderEnd(NodeEnd):
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
         kind = StacksDiffer if host.mismatch else PipeStopped
-        self.intake.end(kind, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+        self.stop_for_good(self._stopped(f"{host.machine.stopped}{left}", kind))
 
     def _replaced(self, why: str) -> None:
         """The journal was taken over. This end stays ended: to begin again would depose the later life."""
@@ -516,13 +517,9 @@ class SenderEnd(NodeEnd):
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
 
-    def gave_up(self, why: str) -> None:
-        """From the node: there is no further life."""
-        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
-
-    def give_up(self, why: str) -> None:
-        """The pipe is of no use any more: whoever sends or waits is told PipeStopped."""
-        self.gave_up(why)
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever sends, or waits for what was sent, gets this error."""
+        self.intake.end(type(error), str(error))
 
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""

@@ -63,7 +63,7 @@ from surepipe.guarantees import hops
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms, difference
 from surepipe.pipes.stack.boundary import Boundary
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
@@ -360,7 +360,7 @@ def letter_place(
     name of its own has its own: what failed there did not fail at the others."""
     if letters is None or callable(letters):
         return letters
-    return DeadLetterStream(letters, _belonging_to(pipe, "dead", _stream_layer(layers).reader))
+    return DeadLetterStream(letters, _belonging_to(pipe, "dead", stream_layer(layers).reader))
 
 
 def journal_of(
@@ -370,16 +370,12 @@ def journal_of(
     own: another one would send what this one has still to send, as its own messages."""
     if store is None:
         return None
-    stream = _belonging_to(pipe, "journal", _stream_layer(layers).producer)
+    stream = _belonging_to(pipe, "journal", stream_layer(layers).producer)
     return StoreJournal(store, store, pipe, stream=stream)
 
 
 def _belonging_to(pipe: str, what: str, owner: str | None) -> str:
     return f"{pipe}/{what}" if owner in (None, pipe) else f"{pipe}/{what}/{owner}"
-
-
-def _stream_layer(layers: tuple[LayerOptions, ...]) -> Stream:
-    return next((one for one in layers if isinstance(one, Stream)), Stream())
 
 
 def hop_of(

@@ -74,6 +74,10 @@ Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
 """Of each pipe, and the function that tells the keys of its messages: of each of these, as text, all that were
 told."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
+Said: TypeAlias = dict[tuple[str, str], str]
+"""What each stage answered for a message, or for what was made of it (``About.piece``), by both."""
+NOBODY = -1
+"""The epoch of a message that the other run, whose identities are known, does not have."""
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
 ATTEMPT = "context.attempt"
@@ -164,8 +168,8 @@ class Plain:
     """the others"""
     given: Counter[tuple[str, int, str]] = field(default_factory=Counter[tuple[str, int, str]])
     """of each source and place in it: how many messages came to each end for the message there"""
-    answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
-    """of each message that a pipe handed over: what each stage answered for it"""
+    answers: dict[Carried, Said] = field(default_factory=dict[Carried, Said])
+    """of each message that a pipe handed over: what stages answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
     keyless: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
@@ -187,8 +191,10 @@ class Plain:
     """of each stage and effect, its keys"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
-    said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """of each message, by the key of its identity: what each stage answered for it"""
+    said: dict[str, Said] = field(default_factory=dict[str, Said])
+    """of each message, by the key of its identity: what stages answered for it"""
+    origins: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """of each message, by that key: the source that it comes of, and its place there"""
     refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """the same of what each stage raised for it"""
     asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
@@ -345,7 +351,7 @@ class PlainRun(Deployment):
         takers = self._plan.takers(name)
         giver = self._giver if self._lets_pass(name) else name
         for taker in takers:
-            is_met = is_met_twice(self._plan, about.pipe, taker)
+            is_met = is_met_twice(self._plan, self._in_plan(about), taker)
             # A function that stands beside others has a copy, as it has in a run.
             is_own = len(takers) > 1 and isinstance(taker, StagePart | PythonSink)
             own = deepcopy(message) if is_own else message
@@ -362,6 +368,7 @@ class PlainRun(Deployment):
             self._made_of = *self._made_of, self._original(part.name, digest)
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
+            self.found.origins[about.key] = self._origin
             if part.book is not None:
                 self._through_book(part, part.book, carried, about)
             elif part.lanes:
@@ -500,7 +507,12 @@ class PlainRun(Deployment):
                 yield given
 
     def _is_of_book(self, about: About) -> bool:
-        return any(pipe.name == about.pipe and pipe.book is not None for pipe in self._plan.pipes)
+        name = self._in_plan(about)
+        return any(pipe.name == name and pipe.book is not None for pipe in self._plan.pipes)
+
+    def _in_plan(self, about: About) -> str:
+        """What a message comes from, as the plan calls it: its identity in another run has the name of that."""
+        return about.pipe.removeprefix(f"{self._plan.name}/")
 
     def _heard(self, part: StagePart, given: object, message: object, about: About) -> object:
         """The result of a stage, if it is a message. Later: it is asked again."""
@@ -623,14 +635,13 @@ class PlainRun(Deployment):
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
-                self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
-                if not about.piece:
-                    self.found.said.setdefault(about.key, {})[part.name] = short(given)
+                said = part.name, about.piece
+                self.found.answers.setdefault(self._way[-1], {})[said] = short(given)
+                self.found.said.setdefault(about.whole.key, {})[said] = short(given)
         except Exception as error:
             passage.failed += 1
             passage.error = without_addresses(told_of(error))
-            whole = replace(about, part=0, branch="")
-            self.found.refused.setdefault(whole.key, {})[part.name] = passage.error
+            self.found.refused.setdefault(about.whole.key, {})[part.name] = passage.error
             raise
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
@@ -667,7 +678,7 @@ class PlainRun(Deployment):
         return known
 
     def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
-        transaction = self._transaction(about.pipe)
+        transaction = self._transaction(self._in_plan(about))
         return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
 
     def _transaction(self, pipe_name: str) -> Transaction | None:
@@ -695,7 +706,8 @@ class PlainRun(Deployment):
 
     def _identity(self, name: str) -> About:
         self._numbers[name] += 1
-        return About(name, 2 if self._backwards else 1, self._numbers[name])
+        epoch = NOBODY if self._known else 2 if self._backwards else 1
+        return About(name, epoch, self._numbers[name])
 
 
 def _shared(what: str, texts: Sequence[str]) -> str:

@@ -31,7 +31,15 @@ from surepipe.pipelines.simulate.ends import (
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Came, Identities, Keys, OfEffect, Plain, PlainSubject
+from surepipe.pipelines.simulate.plain import (
+    Came,
+    Identities,
+    Keys,
+    OfEffect,
+    Plain,
+    PlainSubject,
+    Said,
+)
 from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
@@ -358,7 +366,7 @@ def _is_refused(world: World) -> bool:
 def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:
     """Stages of which some message gets another answer when all come in another order."""
     for message, answers in there.answers.items():
-        yield from _differing(answers, back.answers.get(message, {}))
+        yield from (stage for stage, _ in _differing(answers, back.answers.get(message, {})))
 
 
 def _veil(
@@ -472,9 +480,10 @@ def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]
     of it differs between any two runs, and is no matter of attempts."""
     for stage, (where, message, first, second) in twice.retold.items():
         answers = [
-            (one[stage], back.answers.get(key, {}).get(stage))
+            (answer, back.answers.get(key, {}).get(said))
             for key, one in there.answers.items()
-            if stage in one
+            for said, answer in one.items()
+            if said[0] == stage
         ]
         if answers and all(one == other for one, other in answers):
             once, again = brief_apart(repr(first), repr(second))
@@ -529,12 +538,13 @@ def leaking(subject: PlanSubject, messages: int) -> Told:
 
 def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
-    stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
+    stages = dict.fromkeys(said[0] for answers in first.answers.values() for said in answers)
     for stage in stages:
         for message, answers in first.answers.items():
             other = second.answers.get(message, {})
             if stage in _otherwise(subject, answers, other):
-                here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
+                said = next(one for one in _differing(answers, other) if one[0] == stage)
+                here, there = brief_apart(repr(answers[said]), repr(other[said]))
                 who = _with_place(subject, stage)
                 told = (
                     f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
@@ -546,16 +556,14 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                 break
 
 
-def _differing(answers: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    return [stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]]
+def _differing(answers: Said, other: Said) -> list[tuple[str, str]]:
+    return [said for said in answers if other.get(said, answers[said]) != answers[said]]
 
 
-def _otherwise(
-    subject: PlanSubject, answers: Mapping[str, str], other: Mapping[str, str]
-) -> Collection[str]:
+def _otherwise(subject: PlanSubject, answers: Said, other: Said) -> Collection[str]:
     """Which stages answer otherwise for a message, but for those that are given what others of them make of it."""
-    odd = _differing(answers, other)
-    return {*odd}.difference(*(subject.plan.behind(stage) for stage in odd))
+    odd = {stage for stage, _ in _differing(answers, other)}
+    return odd.difference(*(subject.plan.behind(stage) for stage in odd))
 
 
 def _with_place(subject: PlanSubject, name: str) -> str:

@@ -66,6 +66,12 @@ def test_messages_of_one_key_that_overtake_each_other_are_seen_at_the_end(
     assert found.failures["P4"].violation.end == "out"
 
 
+def test_with_one_lane_a_message_that_fails_holds_up_its_key_alone() -> None:
+    """Others of its key come again with it, which was called a repeat that nothing calls for."""
+    text = ONE.replace("lanes: 3", "layers: [reliable], lanes: 1")
+    assert lanes(text).campaign(range(60)).failures == {}
+
+
 def test_keys_that_differ_from_pipe_to_pipe_promise_no_order_at_the_end_and_it_is_said(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -242,7 +242,7 @@ class PlanSubject:
         ]
         facts: dict[str, object] = {"claims": self.claims, "journals": journals}
         facts |= {"before": before} if before else {}
-        lanes = [f"{name}/{pipe.name}" for pipe in pipes if (pipe.lanes or 1) > 1]
+        lanes = [f"{name}/{pipe.name}" for pipe in pipes if pipe.lanes]
         facts |= {"lanes": lanes} if lanes else {}
         allowed = {
             part.name: (part.retries or 0) if pipe.book is None else pipe.book.retries

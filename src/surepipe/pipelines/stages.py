@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, Protocol
 
@@ -176,6 +176,11 @@ class About:
         producer = f"{self.producer}/" if self.producer else ""
         part = f"/{self.part}" if self.part else ""
         return f"{self.pipe}/{producer}{self.epoch}/{self.seq}{part}{self.branch}"
+
+    @property
+    def whole(self) -> About:
+        """The message that its pipe handed over, of which this was made."""
+        return replace(self, part=0, branch="") if self.part or self.branch else self
 
     @property
     def piece(self) -> str:

@@ -68,8 +68,11 @@ class Counterexample:
     """the message that it is about, as text"""
     places: Mapping[str, str] = field(default_factory=dict[str, str])
     """of each stage: the file and line of its function"""
-    usual: Mapping[str, str] = field(default_factory=dict[str, str])
-    """of each stage: what it answers for this message when nothing goes wrong"""
+    usual: Mapping[tuple[str, int, int], Mapping[tuple[str, str], str]] = field(
+        default_factory=dict[tuple[str, int, int], Mapping[tuple[str, str], str]]
+    )
+    """of this message, and of those that come of the same one of a source, by pipe, epoch and number: what each
+    stage answers for which piece of it when nothing goes wrong"""
     varying: frozenset[str] = frozenset()
     """stages that answer otherwise in each run, even when nothing goes wrong"""
     raised_anyway: frozenset[int] = frozenset()

@@ -398,8 +398,23 @@ ERRORS: dict[str, tuple[str, str]] = {
             "    return row\n"
         ),
     ),
+    "attempt": (
+        "call",
+        "def wrong(row, context):\n    return {**row, 'attempt': context.attempt}\n",
+    ),
+    "total-across-keys": (
+        "call",
+        (
+            "def wrong(row):\n    BOOKS.do('book', int(row['n']), key=row['n'])\n"
+            "    return {**row, 'total': sum(BOOKS.count('book'))}\n"
+        ),
+    ),
     "boundary": ("", ""),
 }
+BLAMED = {"attempt": "A stage's defect: wrong "}
+"""What has to be said of who is to blame, wherever the stage stands."""
+BEHIND = {"attempt": ("halved",)}
+"""What stands before it."""
 PLANTED = """\
 version: 1
 name: planted
@@ -407,7 +422,7 @@ stores:
 {stores}sources:
   source1: {{kind: jsonl, path: source1.jsonl}}
 pipes:
-  pipe1: {{from: source1, {route}journal: main, state: main, boundary: {boundary}{expect}}}
+  pipe1: {{from: source1, {route}journal: main, state: main, boundary: {boundary}{expect}{lanes}}}
 stages:
 {stages}sinks:
   sink1: {{from: {last}, kind: jsonl, path: out.jsonl}}
@@ -426,6 +441,7 @@ def planted(error: str, seed: int) -> Case:
     steps = [(step, *STEPS[step]) for step in drawn]
     if error != "boundary":
         steps.insert(random.randint(0, len(steps)), ("wrong", *ERRORS[error]))
+        steps[:0] = [(step, *STEPS[step]) for step in BEHIND.get(error, ())]
         functions["books"] = "BOOKS = Outside('books')\n"
     for name, kind, text in steps:
         functions[name] = text
@@ -438,12 +454,15 @@ def planted(error: str, seed: int) -> Case:
     boundary = random.choice(
         ["before", "handed"] if is_wrong_boundary else ["processed", "committed"]
     )
+    has_lanes = error == "total-across-keys"
+    boundary = "processed" if has_lanes else boundary
     expect = ", expect: {delivery: at-least-once, tolerates: [receiver-crash]}"
     text = PLANTED.format(
         stores=STORES,
         route=random.choice(["", "route: {kind: sqlite, store: main}, "]),
         boundary=boundary,
         expect=expect if is_wrong_boundary else "",
+        lanes=", key: who, lanes: 2" if has_lanes else "",
         stages="".join(stages),
         last=last,
         messages=len(rows),
@@ -459,6 +478,8 @@ def seen(case: Case, seeds: range) -> str:
             found = simulation.campaign(seeds, stop_at_first=True)
         except SimulationFailed as error:
             return str(error)
+        if found.first is not None and case.planted in BLAMED:
+            return _blaming(simulation, seeds, BLAMED[case.planted])
         if found.first is not None:
             return str(found.first.violation)
         said = "\n".join(
@@ -468,6 +489,15 @@ def seen(case: Case, seeds: range) -> str:
         again = simulation.campaign(seeds[:2]).digests
     differ = any(found.digests[seed] != digest for seed, digest in again.items())
     return f"{said}\nnot deterministic" if differ else said
+
+
+def _blaming(simulation: Simulation, seeds: range, blame: str) -> str:
+    """All that is said of what breaks; nothing, where that does not name who is to blame."""
+    try:
+        simulation.run(seeds)
+    except SimulationFailed as error:
+        return str(error) if blame in str(error) else ""
+    return ""
 
 
 def broken_alarms(case: Case, seeds: range) -> Iterator[str]:

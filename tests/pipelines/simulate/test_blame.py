@@ -63,7 +63,9 @@ def simulation(
     """Lines of ``name giver kind function``, of functions here; the end is behind the stage ``last``."""
     told = [line.split() for line in stages.strip().splitlines()]
     made = [
-        f'  {name}: {{from: {giver}, {kind}: "{__name__}:{function}", {LETTERS}}}\n'
+        f"  {name}: {{from: {giver}, key-by: {function}}}\n"
+        if kind == "key_by"
+        else f'  {name}: {{from: {giver}, {kind}: "{__name__}:{function}", {LETTERS}}}\n'
         for name, giver, kind, function in told
     ]
     text = "".join(
@@ -144,6 +146,101 @@ def test_what_a_stage_asks_for_beside_its_message_is_told_as_what_it_goes_by(nam
     assert f"last goes by more than its message: {ASKING[name]}" in told
 
 
+SPOOL = "  spool: {from: first, journal: main, state: main, boundary: committed}\n"
+
+
+def by_the_second(order: Order) -> Order:
+    """What a call gives that comes later, as that of a message that is tried again, is another one."""
+    return {**order, "price": 1 if time.time() % 1 < 0.25 else 2}
+
+
+GIVEN: list[object] = []
+
+
+def beside_earlier(order: Order) -> Order:
+    """With what it gave so far, also for messages that are tried again."""
+    GIVEN.append(order["n"])
+    return {**order, "beside": len(GIVEN)}
+
+
+GOING_BY_MORE = {
+    "by_attempt": r"last goes by more than its message: by context\.attempt, for which it asks",
+    "by_the_second": r"last goes by more than its message: .* or the time\.",
+    "beside_earlier": r"last keeps \S+GIVEN \(",
+}
+BEHIND = {
+    "one message": "first intake call same\nlast first call BY",
+    "several of one": "first intake flat_map parts\nlast first call BY",
+    "a filter of several": "first intake flat_map parts\nnext first filter any_order\nlast next call BY",
+    "several of several": "first intake flat_map parts\nnext first flat_map parts\nlast next call BY",
+    "a key of several": "first intake flat_map parts\nnext first key_by n\nlast next call BY",
+    "another pipe": "first intake flat_map parts\nlast spool call BY",
+    "two ways that meet": "first intake flat_map parts\nnext first call same\nlast [first,next] call BY",
+}
+
+
+PAIRS = [(name, place) for name in GOING_BY_MORE for place in BEHIND]
+PAIRS.remove(("beside_earlier", "two ways that meet"))  # each run without faults has other ones
+
+
+@pytest.mark.parametrize(("name", "place"), PAIRS)
+def test_what_goes_by_more_than_its_message_is_named_wherever_it_stands(
+    name: str, place: str
+) -> None:
+    """Of one of several messages that were made of one it was said that surepipe is to blame, or nothing."""
+    pipes = SPOOL if place == "another pipe" else ""
+    named, told = defects(simulation(BEHIND[place].replace("BY", name), pipes=pipes))
+    assert {*named} == {"last"}, told
+    assert re.search(GOING_BY_MORE[name], told), told
+    assert "a defect of surepipe" not in told
+    (decides,) = re.findall(r"Step \d+ decides: (\w+)", " ".join(told.split()))
+    assert decides == "last", told
+
+
+def in_its_second(order: Order) -> Order:
+    """Cheaper in every other one."""
+    if order["n"] == 2:
+        raise ValueError("never")
+    return {**order, "price": int(time.time()) % 2 + 1}
+
+
+def test_a_stage_that_goes_by_the_clock_is_named_though_a_message_that_never_gets_through_takes_time() -> (
+    None
+):
+    """Without faults messages come later behind that than functions alone would have it."""
+    simulated = simulation("first intake flat_map parts\nlast first call in_its_second")
+    named, told = defects(simulated)
+    assert {*named} == {"last"}, told
+    assert "last goes by more than its message" in told
+    assert "as without faults: its message is set aside" not in told
+    assert re.search(r"decides: last \(test_blame\.py:\d+\) gives", " ".join(told.split())), told
+
+
+def test_the_stage_before_another_pipe_is_named_for_what_it_gave_to_that() -> None:
+    """Behind that it is another message, of which nothing is known without faults."""
+    stages = "first intake call by_attempt\nnext spool flat_map parts\nlast next call same"
+    named, told = defects(simulation(stages, pipes=SPOOL))
+    assert {*named} == {"first"}, told
+
+
+def test_of_two_sources_the_message_is_known_that_comes_of_one() -> None:
+    """Both have the same messages, which only their numbers tell apart."""
+    two = HEAD.replace("sources: {", "sources: {more: {kind: jsonl, path: none.jsonl}, ").replace(
+        "from: lines", "from: [lines, more]"
+    )
+    rows = "[{n: 1}, {n: 2}]"
+    call = f'"{__name__}:'
+    text = (
+        f'{two}stages:\n  first: {{from: intake, flat-map: {call}parts"}}\n'
+        f'  last: {{from: first, call: {call}by_attempt", {LETTERS}}}\n'
+        "sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}\n"
+        f"simulate: {{messages: 4, sample: {{lines: {rows}, more: {rows}}}}}\n"
+    )
+    named, told = defects(simulation_of(loads(text), faults="bad-stage"))
+    assert {*named} == {"last"}, told
+    assert "a defect of surepipe" not in told
+
+
 def twice_over(orders: list[Order]) -> Order:
     """From what a batch holds alone."""
     return {"n": [order["n"] for order in orders], "same": str(orders)}
@@ -154,7 +251,6 @@ BATCHED = """\
   few: {from: first, batch: {max: 3}}
   last: {from: few, call: "CALL twice_over", LETTERS}
 """.replace("CALL ", f"{__name__}:").replace("LETTERS", LETTERS)
-SPOOL = "  spool: {from: first, journal: main, state: main, boundary: committed}\n"
 
 
 def test_a_stage_behind_another_pipe_or_a_batch_is_not_accused_of_what_it_was_given() -> None:
@@ -165,6 +261,23 @@ def test_a_stage_behind_another_pipe_or_a_batch_is_not_accused_of_what_it_was_gi
         named, told = defects(simulated)
         assert {*named} <= {"first"}, told
         assert not re.search("last (goes by more than|keeps)", told), told
+
+
+def opened(orders: list[Order], context: Context) -> list[Order]:
+    """What a batch holds, and what it is not to go by."""
+    return [{**order, "attempt": context.attempt} for order in orders]
+
+
+def test_a_stage_behind_a_batch_that_goes_by_the_attempt_is_named() -> None:
+    """What it answers can't be held against runs without faults, and it was said that surepipe is to blame."""
+    opening = BATCHED.replace(":number", ":same").replace(
+        f'call: "{__name__}:twice_over"', f'flat-map: "{__name__}:opened"'
+    )
+    text = HEAD + "stages:\n" + opening + SAMPLE
+    named, told = defects(simulation_of(loads(text), faults="bad-stage"))
+    assert named == ["stage"], told
+    assert "A stage's defect: stage last (test_blame.py:" in told
+    assert "a defect of surepipe" not in told
 
 
 def test_of_stages_that_leak_only_the_first_is_named() -> None:

@@ -15,12 +15,14 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.run.pipes import PipeMaker
 from surepipe.pipelines.simulate.campaign import PlanResult
 from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.reference import reference_of
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
     SimulationFailed,
     simulation_of_plan,
 )
+from surepipe.simulation import Outside
 
 ONE = """\
 version: 1
@@ -62,6 +64,12 @@ def test_messages_of_one_key_that_overtake_each_other_are_seen_at_the_end(
     found = found_by_a_wrong_key(text, monkeypatch)
     assert "messages of key a came out in another order" in found.failures["P4"].violation.sentence
     assert found.failures["P4"].violation.end == "out"
+
+
+def test_with_one_lane_a_message_that_fails_holds_up_its_key_alone() -> None:
+    """Others of its key come again with it, which was called a repeat that nothing calls for."""
+    text = ONE.replace("lanes: 3", "layers: [reliable], lanes: 1")
+    assert lanes(text).campaign(range(60)).failures == {}
 
 
 def test_keys_that_differ_from_pipe_to_pipe_promise_no_order_at_the_end_and_it_is_said(
@@ -221,3 +229,112 @@ def test_what_breaks_beside_a_key_that_changes_is_told_with_it(
     with pytest.raises(SimulationFailed, match=rf"A defect of a key: \S+:{name} ") as failed:
         simulated.run(range(40))
     assert also in str(failed.value)
+
+
+books = Outside("books")
+
+
+def booked() -> list[tuple[str, int]]:
+    """All so far."""
+    return [cast("tuple[str, int]", row) for row in books.count("book")]
+
+
+def balance(row: Mapping[str, object]) -> dict[str, object]:
+    """Of a customer so far, in a database; messages of each come in their order."""
+    books.do("book", (row["customer"], row["n"]), key=(row["customer"], row["n"]))
+    return {**row, "balance": sum(n for customer, n in booked() if customer == row["customer"])}
+
+
+def high(row: Mapping[str, int]) -> Mapping[str, int] | None:
+    """How many come out follows from the order of each customer, too."""
+    return row if row["balance"] > 9 else None
+
+
+def total(row: Mapping[str, object]) -> dict[str, object]:
+    """Over all customers, between which there is no order."""
+    books.do("book", (row["customer"], row["n"]), key=(row["customer"], row["n"]))
+    return {**row, "balance": sum(n for _, n in booked())}
+
+
+BALANCE = """\
+stages:
+  work: {from: FEEDER, call: "HERE:balance"}
+  few: {from: work, call: "HERE:high"}
+sinks: {out: {from: few, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def balanced(text: str, function: str = "balance") -> str:
+    """The plan up to its stages, and a balance behind its last pipe."""
+    head, _, after = text.partition("stages:")
+    keyed = "  keyed:" in after
+    feeder = "further" if "further:" in head else "intake"
+    stages = BALANCE.replace("FEEDER", feeder).replace("HERE", __name__)
+    if keyed:
+        stages = stages.replace("stages:\n", "stages:\n  keyed: {from: intake, key-by: customer}\n")
+    return head + stages.replace(":balance", f":{function}")
+
+
+FURTHER = "lanes: 3}, further: {from: intake, journal: main, state: main, MORE}}"
+KEYS = {
+    "field": ONE,
+    "function": ONE.replace("key: customer", f'key: "{__name__}:by_customer"'),
+    "stage": BY_STAGE,
+    "two pipes": ONE.replace("lanes: 3}}", FURTHER.replace("MORE", "lanes: 2")),
+    "a pipe without lanes behind it": ONE.replace("lanes: 3}}", FURTHER.replace(", MORE", "")),
+    "lanes behind a pipe without": ONE.replace(
+        "lanes: 3}}", FURTHER.replace("MORE", "lanes: 3")
+    ).replace("lanes: 3}, further", "boundary: committed}, further"),
+    "book": ONE.replace(
+        ", journal: main, state: main, lanes: 3",
+        ", route: {kind: book, store: main, budget: {messages: 4}}",
+    ),
+}
+
+
+@pytest.mark.parametrize("place", KEYS)
+def test_what_follows_from_the_order_of_each_key_is_compared_behind_lanes(place: str) -> None:
+    """In a run of all messages backwards it was another one, and that was not judged, which is untrue."""
+    found = lanes(balanced(KEYS[place]))
+    assert found.run(range(4)).runs == 4
+    known = reference_of(found.subject, len(ROWS))
+    assert known.expected.keys() == {"out"}
+    assert (known.veils, known.retold, known.by_order) == ({}, {}, frozenset())
+
+
+@pytest.mark.parametrize("place", KEYS)
+def test_what_follows_from_the_order_across_keys_is_not_compared(place: str) -> None:
+    """Which is another one in each run, as lanes change places."""
+    known = reference_of(lanes(balanced(KEYS[place], "total")).subject, len(ROWS))
+    assert "out" not in known.expected or "out" in known.veils
+
+
+UNORDERED = {
+    "a pipe that keeps none": ONE.replace(
+        "{from: lines,", "{from: lines, layers: [multi-unconfirmed],"
+    ).replace(", state: main", ""),
+    "lanes of another key before": ONE.replace(
+        "lanes: 3}}", FURTHER.replace("MORE", "lanes: 2")
+    ).replace("lanes: 3}, further", "lanes: 3, key: n}, further"),
+}
+
+
+@pytest.mark.parametrize("place", UNORDERED)
+def test_what_follows_from_an_order_that_is_not_promised_is_not_compared(place: str) -> None:
+    """Of one key messages change places there, too."""
+    known = reference_of(lanes(balanced(UNORDERED[place])).subject, len(ROWS))
+    assert "out" not in known.expected or "out" in known.veils
+
+
+def test_two_sources_with_one_key_keep_their_orders_and_none_between_them() -> None:
+    """The balance of each source alone is told, and that of both is not."""
+    two = ONE.replace("{lines: {kind: stdin, key: customer}}", "{lines: SOURCE, more: SOURCE}")
+    two = two.replace("SOURCE", "{kind: stdin, key: customer}").replace(
+        "from: lines", "from: [lines, more]"
+    )
+    others = [{"customer": f"{row['customer']}2", "n": row["n"]} for row in ROWS]
+    for more, is_compared in ((others, True), ([{**row, "n": 50} for row in ROWS], False)):
+        plan, rows = loads(balanced(two)), {"lines": ROWS, "more": more}
+        found = simulation_of_plan(plan, messages=rows, faults="bad-stage")
+        known = reference_of(found.subject, len(ROWS))
+        assert ("out" in known.expected and not known.veils) is is_compared

@@ -16,8 +16,8 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import digests_in, quiet
-from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain
-from surepipe.pipelines.simulate.reference import plainly, reference_of
+from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, Said
+from surepipe.pipelines.simulate.reference import plainly, played, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
 from surepipe.simulation.options import Options
@@ -93,14 +93,19 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         other = Options(seed=1, messages=messages)
         again = plainly(subject, other, later=True, identities=run.identities)
         veil = reference_of(subject, messages).veils.get(violation.end)
+        plain.said = _said_without_faults(subject, plain, run, messages)
     subject.memory.reset()
-    for answers in plain.said.values():  # what a batch holds is another thing in each run
-        for stage in subject.plan.behind_batches():
-            answers.pop(stage, None)
+    unknown = subject.plan.behind_batches()  # what a batch holds is another thing in each run
+    plain.said = {
+        key: {said: answer for said, answer in answers.items() if said[0] not in unknown}
+        for key, answers in plain.said.items()
+    }
     if veil is not None:  # what it is about was told without what differs
         plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
     anyway = frozenset(_raised_anyway(plain, run, result))
-    found = replace(found, varying=_varying(plain, again), raised_anyway=anyway)
+    is_compared = veil is None and _is_other_at(violation.end, plain, again)
+    varying = frozenset[str]() if is_compared else _varying(plain, again)
+    found = replace(found, varying=varying, raised_anyway=anyway)
     place, step = _with_an_effect(run, result, violation) or (
         _in_stages(subject, plain, run, found),
         violation.step,
@@ -119,8 +124,42 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
             position=place.position,
         ),
         message=carried.text if carried else "",
-        usual=plain.said.get(place.about.key, {}),
+        usual=dict(_usually(plain, run, place)),
     )
+
+
+def _said_without_faults(
+    subject: PlanSubject, plain: Plain, run: _Run, messages: int
+) -> dict[str, Said]:
+    """What stages answer when nothing goes wrong: in the run of the engine that ends are compared with, which may
+    try a message again that fails in any case, and takes its time. What follows from the identity of a message is
+    what functions alone make of that which it has here."""
+    calm = Options(messages=messages)
+    rows = played(subject, calm).rows
+    there = _Run(subject.name, rows)
+    answers: dict[str, Said] = {}
+    for row, stage, piece, answer in _answers(rows):
+        if place := there.place(row):
+            answers.setdefault(place.about.key, {})[stage, piece] = answer
+    by_hand = plainly(subject, calm, identities=there.identities)
+    found = dict(plain.said)
+    for look, abouts in run.identities.items():
+        for here, other in zip(abouts, there.identities.get(look, ()), strict=False):
+            said, same = plain.said.get(here.key, {}), by_hand.said.get(other.key, {})
+            told = answers.get(other.key, {})
+            steady = {one: told[one] for one in told if said.get(one) == same.get(one)}
+            found[here.key] = {**said, **steady}
+    return found
+
+
+def _usually(
+    plain: Plain, run: _Run, place: _Place
+) -> Iterator[tuple[tuple[str, int, int], Mapping[tuple[str, str], str]]]:
+    """What stages answer without faults for this message, and for those that come of the same one of a source."""
+    origin = plain.origins.get(place.about.key)
+    for one in dict.fromkeys([place, *run.digests]):
+        if one == place or (origin and plain.origins.get(one.about.key) == origin):
+            yield (one.pipe, one.epoch, one.seq), plain.said.get(one.about.key, {})
 
 
 def _in_stages(
@@ -145,13 +184,18 @@ def _raised_anyway(plain: Plain, run: _Run, result: RunResult) -> Iterator[int]:
                 yield row.step
 
 
+def _is_other_at(end: str, plain: Plain, again: Plain) -> bool:
+    """Whether what varies gets to this end: where that is compared, whoever varies has to answer for it."""
+    return Counter(plain.arrived.get(end, ())) != Counter(again.arrived.get(end, ()))
+
+
 def _varying(plain: Plain, again: Plain) -> frozenset[str]:
     """The stages that answer otherwise for the same message in another run without faults."""
     return frozenset(
         stage
         for carried, answers in plain.answers.items()
-        for stage, answer in answers.items()
-        if again.answers.get(carried, {}).get(stage, answer) != answer
+        for (stage, piece), answer in answers.items()
+        if again.answers.get(carried, {}).get((stage, piece), answer) != answer
     )
 
 
@@ -203,10 +247,10 @@ def _by_content(
 def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None:
     """The first message for which a stage answers something else than without faults, or than before."""
     for row, stage, piece, answer in _answers(found.result.rows):
-        place = None if piece else run.place(row)
-        usual = plain.said.get(place.about.key, {}) if place else {}
-        is_known = stage in usual
-        if is_known and differ(answer, usual[stage], varies=stage in found.varying):
+        place = run.place(row)
+        said = plain.said.get(place.about.key, {}) if place else {}
+        usual = said.get((stage, piece))
+        if usual is not None and differ(answer, usual, varies=stage in found.varying):
             return place
     return None
 
@@ -259,9 +303,9 @@ def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
 # Which stages went by more than their message.
 
 
-_Met: TypeAlias = tuple[tuple[str, str], ...]
-"""What a stage goes by: what each stage before it has answered for the same message, as far as that is to be told
-apart."""
+_Met: TypeAlias = tuple[tuple[str, str, str], ...]
+"""What a stage goes by: of each stage before it, for which piece of the same message it has answered, and what, as
+far as that is to be told apart."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -307,7 +351,7 @@ def _answers_met(subject: PlanSubject, example: Counterexample) -> Iterator[_Ans
     for row, stage, piece, text in _answers(example.result.rows):
         here = known.setdefault((row.node, row.incarnation, row.pipe, row.epoch, row.seq), {})
         met = (
-            (giver, _apart(answer, giver, example))
+            (giver, whole, _apart(answer, giver, example))
             for (giver, whole), answer in here.items()
             if stage in after.get(giver, ()) and _is_piece_of(piece, whole)
         )
@@ -342,7 +386,10 @@ def _two_ways(answers: Sequence[_Answer], *, varies: bool) -> tuple[str, str] | 
 
 def _usual(answer: _Answer, example: Counterexample) -> str | None:
     """What the stage answers without faults, where it meets the same then; None where that is not known."""
-    about, row, usual = example.violation, answer.row, example.usual
-    is_it = (row.pipe, row.epoch, row.seq) == (about.pipe, about.epoch, about.seq)
-    met = [(stage, _apart(usual.get(stage, ""), stage, example)) for stage, _ in answer.met]
-    return usual.get(answer.stage) if is_it and not answer.piece and [*answer.met] == met else None
+    row = answer.row
+    usual = example.usual.get((row.pipe, row.epoch, row.seq), {})
+    met = [
+        (stage, piece, _apart(usual.get((stage, piece), ""), stage, example))
+        for stage, piece, _ in answer.met
+    ]
+    return usual.get((answer.stage, answer.piece)) if [*answer.met] == met else None

@@ -74,6 +74,10 @@ Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
 """Of each pipe, and the function that tells the keys of its messages: of each of these, as text, all that were
 told."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
+Said: TypeAlias = dict[tuple[str, str], str]
+"""What each stage answered for a message, or for what was made of it (``About.piece``), by both."""
+NOBODY = -1
+"""The epoch of a message that the other run, whose identities are known, does not have."""
 GAP_US = 1_000_000
 PARTS_MAX = 1 << 20
 ATTEMPT = "context.attempt"
@@ -138,6 +142,33 @@ class OfEffect:
     look: Look
 
 
+@dataclass
+class _Given:
+    """A message of a source, by its place there: what is made of it, what of that comes to an end, and how often
+    each stage was called for it."""
+
+    origin: tuple[str, int] = ("", 0)
+    number: int = 0
+    pending: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
+    begun: list[Original] = field(default_factory=list[Original])
+    calls: Counter[str] = field(default_factory=Counter[str])
+    has_failed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class _Held:
+    """A message that waits in its pipe for those behind it, and all that is known of it."""
+
+    message: object
+    about: About
+    of: _Given
+    way: tuple[Carried, ...]
+    made_of: tuple[Original, ...]
+    above: str | None
+    """its key in the last pipe before that has keys"""
+    key: str | None
+
+
 class _SaidOtherwise(Exception):
     """A stage behind a book has ended its message: it goes no further there."""
 
@@ -164,8 +195,8 @@ class Plain:
     """the others"""
     given: Counter[tuple[str, int, str]] = field(default_factory=Counter[tuple[str, int, str]])
     """of each source and place in it: how many messages came to each end for the message there"""
-    answers: dict[Carried, dict[str, str]] = field(default_factory=dict[Carried, dict[str, str]])
-    """of each message that a pipe handed over: what each stage answered for it"""
+    answers: dict[Carried, Said] = field(default_factory=dict[Carried, Said])
+    """of each message that a pipe handed over: what stages answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
     keyless: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
@@ -187,8 +218,10 @@ class Plain:
     """of each stage and effect, its keys"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
-    said: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
-    """of each message, by the key of its identity: what each stage answered for it"""
+    said: dict[str, Said] = field(default_factory=dict[str, Said])
+    """of each message, by the key of its identity: what stages answered for it"""
+    origins: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
+    """of each message, by that key: the source that it comes of, and its place there"""
     refused: dict[str, dict[str, str]] = field(default_factory=dict[str, dict[str, str]])
     """the same of what each stage raised for it"""
     asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
@@ -204,13 +237,15 @@ class PlainSubject:
     times follows from the messages alone. ``twice``: functions are called once more for each message, later, as a
     second attempt that nobody remembers. ``identities``: who messages are in some other run, by their pipe and
     digest, in order; what follows from an identity is then what it is there. ``batches``: how many messages fall
-    into a batch, if it may have so many.
+    into a batch, if it may have so many. ``by_key``: of other orders, one that the plan allows: messages of one
+    source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
     """
 
     of: PlanSubject
     backwards: bool = False
     twice: bool = False
     batches: int = 1
+    by_key: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
@@ -241,6 +276,7 @@ class PlainRun(Deployment):
         self._subject = subject
         self._plan = subject.plan
         self._backwards = how.backwards
+        self._by_key = how.by_key
         self._twice = how.twice
         self._batches = how.batches
         self._waiting: dict[str, list[tuple[object, About]]] = {}
@@ -252,16 +288,16 @@ class PlainRun(Deployment):
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
         self._known = {looks: iter(abouts) for looks, abouts in how.identities.items()}
-        self._pending: list[tuple[str, str]] = []
+        self._given: list[_Given] = []
+        self._it = _Given()
+        self._held: dict[str, list[_Held]] = {}
+        """By pipe."""
         self._way: tuple[Carried, ...] = ()
         self._made_of: tuple[Original, ...] = ()
-        self._begun: list[Original] = []
         self._alike: Counter[tuple[str, str]] = Counter()
         self._key: str | None = None
         self._blocked: set[tuple[str, str]] = set()
         self._giver = ""
-        self._origin: tuple[str, int] = ("", 0)
-        self._calls_for_it: Counter[str] = Counter()
         self._texts: dict[tuple[str, str], str] = {}
         """By stage and message: that as text."""
 
@@ -271,6 +307,7 @@ class PlainRun(Deployment):
 
     def end(self, world: World) -> Sequence[Violation]:
         """Nothing is judged."""
+        self._sum_up()
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
@@ -311,10 +348,15 @@ class PlainRun(Deployment):
         self._calls = Calls(life, _unheard)
         for source in self._in_turn(self._plan.sources):
             messages = self._subject.messages[source.name][: life.world.options.messages]
-            for place, message in self._in_turn(list(enumerate(messages))):
+            rows = list(enumerate(messages))
+            for place, message in rows if self._by_key else self._in_turn(rows):
                 if self._backwards:
                     life.sleep(GAP_US)
                 self._give(source.name, place, deepcopy(message))
+        for part in self._plan.order:
+            for held in _keys_in_turn(self._held.pop(part.name, ())):
+                life.sleep(GAP_US)
+                self._release(cast("PipePart", part), held)
         while self._waiting:
             with suppress(Exception):  # as in _give
                 self._give_batch(next(iter(self._waiting)))
@@ -325,27 +367,42 @@ class PlainRun(Deployment):
     # Where a message goes.
 
     def _give(self, source: str, place: int, message: object) -> None:
-        found, self._pending, self._way, self._begun = self.found, [], (), []
+        self._it, self._way = _Given((source, place), len(self._given)), ()
+        self._given.append(self._it)
         self._made_of = (self._original(source, _digest_in_letter(message)),)
-        self._origin, self._calls_for_it = (source, place), Counter()
         try:
             self._pass_on(source, message, self._identity(source))
         except Exception:  # noqa: BLE001 - of a function, or a codec: it is tried again, or becomes a dead letter
-            found.unsure |= self._ends_behind(source)
-            found.of_use[source] += 1
-            found.failed.update(self._begun)
-            return
-        found.whole.update(self._begun)
-        found.of_use[source] += bool(self._pending)
-        for end, text in self._pending:
-            found.arrived[end].append(text)
-            found.given[source, place, end] += 1
+            self._it.has_failed = True
+
+    def _release(self, pipe: PipePart, held: _Held) -> None:
+        self._it, self._way, self._made_of, self._key = held.of, held.way, held.made_of, held.above
+        try:
+            self._hand_over(pipe, held.message, held.about)
+        except Exception:  # noqa: BLE001 - as in _give
+            self._it.has_failed = True
+        self._key = None
+
+    def _sum_up(self) -> None:
+        """What came of each message of a source."""
+        found = self.found
+        for one in self._given:
+            source, place = one.origin
+            found.of_use[source] += one.has_failed or bool(one.pending)
+            if one.has_failed:
+                found.unsure |= self._ends_behind(source)
+                found.failed.update(one.begun)
+                continue
+            found.whole.update(one.begun)
+            for end, text in one.pending:
+                found.arrived[end].append(text)
+                found.given[source, place, end] += 1
 
     def _pass_on(self, name: str, message: object, about: About) -> None:
         takers = self._plan.takers(name)
         giver = self._giver if self._lets_pass(name) else name
         for taker in takers:
-            is_met = is_met_twice(self._plan, about.pipe, taker)
+            is_met = is_met_twice(self._plan, self._in_plan(about), taker)
             # A function that stands beside others has a copy, as it has in a run.
             is_own = len(takers) > 1 and isinstance(taker, StagePart | PythonSink)
             own = deepcopy(message) if is_own else message
@@ -362,22 +419,39 @@ class PlainRun(Deployment):
             self._made_of = *self._made_of, self._original(part.name, digest)
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
-            if part.book is not None:
-                self._through_book(part, part.book, carried, about)
-            elif part.lanes:
-                self._through_lanes(part, carried, about)
+            self.found.origins[about.key] = self._it.origin
+            if self._by_key and (part.workers or not self._subject.keeps_order(part)):
+                self._hold(part, carried, about)
             else:
-                self._pass_on(part.name, carried, about)
+                self._hand_over(part, carried, about)
             self._way, self._made_of = before
         elif isinstance(part, StagePart):
             self._through(part, message, about)
         else:
             self._kept(cast("AnySink", part), message, about)
 
+    def _hold(self, pipe: PipePart, message: object, about: About) -> None:
+        """Where no order is kept each message is a key of its own."""
+        key: str | None = about.key
+        if self._subject.keeps_order(pipe):
+            key = None
+            with suppress(Exception):  # as in _through_lanes
+                key = self._key_of(pipe, message)
+        held = _Held(message, about, self._it, self._way, self._made_of, self._key, key)
+        self._held.setdefault(pipe.name, []).append(held)
+
+    def _hand_over(self, pipe: PipePart, message: object, about: About) -> None:
+        if pipe.book is not None:
+            self._through_book(pipe, pipe.book, message, about)
+        elif pipe.lanes:
+            self._through_lanes(pipe, message, about)
+        else:
+            self._pass_on(pipe.name, message, about)
+
     def _original(self, place: str, digest: str) -> Original:
         self._alike[place, digest] += 1
-        self._begun.append(Original(place, digest, self._alike[place, digest]))
-        return self._begun[-1]
+        self._it.begun.append(Original(place, digest, self._alike[place, digest]))
+        return self._it.begun[-1]
 
     def _through_lanes(self, pipe: PipePart, message: object, about: About) -> None:
         before, self._key = self._key, None
@@ -500,7 +574,12 @@ class PlainRun(Deployment):
                 yield given
 
     def _is_of_book(self, about: About) -> bool:
-        return any(pipe.name == about.pipe and pipe.book is not None for pipe in self._plan.pipes)
+        name = self._in_plan(about)
+        return any(pipe.name == name and pipe.book is not None for pipe in self._plan.pipes)
+
+    def _in_plan(self, about: About) -> str:
+        """What a message comes from, as the plan calls it: its identity in another run has the name of that."""
+        return about.pipe.removeprefix(f"{self._plan.name}/")
 
     def _heard(self, part: StagePart, given: object, message: object, about: About) -> object:
         """The result of a stage, if it is a message. Later: it is asked again."""
@@ -567,7 +646,7 @@ class PlainRun(Deployment):
         return is_choosing or isinstance(part, PipePart)
 
     def _at_end(self, end: str, text: str) -> None:
-        self._pending.append((end, text))
+        self._it.pending.append((end, text))
         self.found.came.append(Came(end, text, self._way, self._key, self._made_of))
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
@@ -600,13 +679,13 @@ class PlainRun(Deployment):
             again = deepcopy(message) if self._twice else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
-            self._calls_for_it[part.name] += 1
+            self._it.calls[part.name] += 1
             with looking() as looks:
                 given = self._entered(part, entry, context, about, message)
             asked = [name for name, _ in looks]
             asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
             self.found.asking.setdefault(part.name, {}).update(dict.fromkeys(asked))
-            handled = Handled(text, (*self._origin, self._calls_for_it[part.name]))
+            handled = Handled(text, (*self._it.origin, self._it.calls[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
             if self._twice:
@@ -623,14 +702,13 @@ class PlainRun(Deployment):
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
-                self.found.answers.setdefault(self._way[-1], {})[part.name] = short(given)
-                if not about.piece:
-                    self.found.said.setdefault(about.key, {})[part.name] = short(given)
+                said = part.name, about.piece
+                self.found.answers.setdefault(self._way[-1], {})[said] = short(given)
+                self.found.said.setdefault(about.whole.key, {})[said] = short(given)
         except Exception as error:
             passage.failed += 1
             passage.error = without_addresses(told_of(error))
-            whole = replace(about, part=0, branch="")
-            self.found.refused.setdefault(whole.key, {})[part.name] = passage.error
+            self.found.refused.setdefault(about.whole.key, {})[part.name] = passage.error
             raise
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
@@ -667,7 +745,7 @@ class PlainRun(Deployment):
         return known
 
     def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
-        transaction = self._transaction(about.pipe)
+        transaction = self._transaction(self._in_plan(about))
         return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
 
     def _transaction(self, pipe_name: str) -> Transaction | None:
@@ -695,7 +773,19 @@ class PlainRun(Deployment):
 
     def _identity(self, name: str) -> About:
         self._numbers[name] += 1
-        return About(name, 2 if self._backwards else 1, self._numbers[name])
+        epoch = NOBODY if self._known else 2 if self._backwards else 1
+        return About(name, epoch, self._numbers[name])
+
+
+def _keys_in_turn(held: Iterable[_Held]) -> Iterator[_Held]:
+    """The key that was given last first, and of each key the messages in their order. Keys that have changed
+    places in a pipe before stay as they are."""
+    keys: dict[str | None, list[_Held]] = {}
+    for one in held:
+        keys.setdefault(one.key, []).append(one)
+    in_turn = [*reversed(keys.values())]
+    in_turn.sort(key=lambda key: min(one.of.number for one in key), reverse=True)
+    return (one for key in in_turn for one in key)
 
 
 def _shared(what: str, texts: Sequence[str]) -> str:

@@ -17,7 +17,6 @@ from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import PythonSink, StagePart
-from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
     RUN,
@@ -31,7 +30,15 @@ from surepipe.pipelines.simulate.ends import (
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
-from surepipe.pipelines.simulate.plain import Came, Identities, Keys, OfEffect, Plain, PlainSubject
+from surepipe.pipelines.simulate.plain import (
+    Came,
+    Identities,
+    Keys,
+    OfEffect,
+    Plain,
+    PlainSubject,
+    Said,
+)
 from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
@@ -177,6 +184,18 @@ class _Runs:
         self.other = played(subject, self.otherwise, another_day=True)
         self.by_hand = plainly(subject, calm)
         self.back = plainly(subject, self.otherwise, backwards=True)
+        keyed = [pipe.name for pipe in subject.plan.pipes if pipe.workers]
+        self._behind_keys = {*keyed, *subject.plan.behind(*keyed)}
+        self._by_key = plainly(subject, self.otherwise, by_key=True) if keyed else self.back
+
+    def turned(self, part: str) -> Plain:
+        """The run in another order, as far as that is allowed there: within a key messages keep theirs."""
+        return self._by_key if part in self._behind_keys else self.back
+
+    @property
+    def unsure(self) -> set[str]:
+        """The ends that may have something of messages that fail."""
+        return self.by_hand.unsure | self.back.unsure | self._by_key.unsure
 
 
 class _Compared:
@@ -186,8 +205,8 @@ class _Compared:
     def __init__(self, runs: _Runs) -> None:
         self._runs = runs
         self._first, self._second = _ends(runs.world), _ends(runs.other)
-        self.said = _said(runs.subject, runs.by_hand, runs.back)
-        self._unsure = runs.by_hand.unsure | runs.back.unsure
+        self.said = _said(runs)
+        self._unsure = runs.unsure
         agreed = {end: self._agreed(end) for end in runs.by_hand.arrived}
         self.expected = {end: texts for end, texts in agreed.items() if texts is not None}
         self.unsteady = [end for end in agreed if end in self._first and end not in self.expected]
@@ -198,7 +217,7 @@ class _Compared:
 
     def _agreed(self, end: str) -> Sequence[str] | None:
         runs = self._runs
-        is_steady = _is_ordered(runs.subject, end) or _is_same(runs.by_hand, runs.back, end)
+        is_steady = _is_ordered(runs.subject, end) or _is_same(runs, end)
         first = self._first.get(end)
         got = first if is_steady and first == self._second.get(end) else None
         return _agreed(got, self.said.get(end), is_open=end in self._unsure)
@@ -208,7 +227,7 @@ class _Compared:
         later = plainly(subject, runs.otherwise, later=True)
         self.leaks = dict(_leaking(subject, runs.by_hand, plainly(subject, runs.calm)))
         for end in self.unsteady:
-            back = () if _is_ordered(subject, end) else (runs.back,)
+            back = () if _is_ordered(subject, end) else (runs.turned(end),)
             plain = (runs.by_hand, later, *back)
             veil = _veil(end, (self._first, self._second), plain, is_open=end in self._unsure)
             if veil is not None:
@@ -240,14 +259,18 @@ class _Outside:
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
         unchecked = {**self.keyless, **dict(of_batches.differing(back))}
         again = effects_of(runs.other.outsides).keys() & by_hand.effects.keys()
-        steady = again & back.effects.keys()
+        steady = {
+            what
+            for what in again
+            if what in runs.turned(_whose(what, by_hand.effects[what]).stage).effects
+        }
         self.by_order = {
             (by_hand.effects[what].partition(" ")[0], "does outside")
             for what in again - steady
             if not check.judges(what[:2])
         }
         if runs.subject.needs_all and runs.subject.functions().check is None:
-            self.by_order |= {(stage, "answers") for stage in _answering_otherwise(by_hand, back)}
+            self.by_order |= {(stage, "answers") for stage in _answering_otherwise(runs)}
         self.effects = {
             what: who
             for what, who in effects_of(runs.world.outsides).items()
@@ -260,8 +283,8 @@ class _Outside:
 
 def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer or act otherwise when a message is tried again, later, or among others."""
-    yield from _retold(runs.by_hand, runs.back, twice)
-    yield from _put_off(runs.subject.plan, runs.by_hand, runs.back)
+    yield from _retold(runs, twice)
+    yield from _put_off(runs)
     if not twice.slips and runs.by_hand.keys:
         yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
 
@@ -355,10 +378,13 @@ def _is_refused(world: World) -> bool:
     return any(violation.property == "user" for violation in world.found)
 
 
-def _answering_otherwise(there: Plain, back: Plain) -> Iterator[str]:
+def _answering_otherwise(runs: _Runs) -> Iterator[str]:
     """Stages of which some message gets another answer when all come in another order."""
-    for message, answers in there.answers.items():
-        yield from _differing(answers, back.answers.get(message, {}))
+    for message, answers in runs.by_hand.answers.items():
+        for (stage, piece), answer in answers.items():
+            other = runs.turned(stage).answers.get(message, {})
+            if other.get((stage, piece), answer) != answer:
+                yield stage
 
 
 def _veil(
@@ -426,21 +452,23 @@ def _agreed(
     return [*said, *more.elements()] if is_open else said
 
 
-def _said(subject: PlanSubject, there: Plain, back: Plain) -> Ends:
+def _said(runs: _Runs) -> Ends:
     """The contents of ends that depend on the functions alone: not on chance, the clock, or earlier messages."""
-    untold = {stage.name for stage in subject.plan.stages if stage.batch is not None}
-    untold |= there.by_chance | back.by_chance
-    untold |= subject.plan.behind(*untold)
+    plan, there = runs.subject.plan, runs.by_hand
+    untold = {stage.name for stage in plan.stages if stage.batch is not None}
+    untold |= there.by_chance | runs.back.by_chance
+    untold |= plan.behind(*untold)
     return {
         end: texts
         for end, texts in there.arrived.items()
-        if end not in untold and _is_same(there, back, end)
+        if end not in untold and _is_same(runs, end)
     }
 
 
-def _is_same(there: Plain, back: Plain, end: str) -> bool:
-    """Whether the order of messages, their identities and the time don't matter to what an end has."""
-    return Counter(there.arrived[end]) == Counter(back.arrived[end])
+def _is_same(runs: _Runs, end: str) -> bool:
+    """Whether the order of messages, as far as it may change, their identities and the time don't matter to what
+    an end has."""
+    return Counter(runs.by_hand.arrived[end]) == Counter(runs.turned(end).arrived[end])
 
 
 def _is_ordered(subject: PlanSubject, end: str) -> bool:
@@ -456,25 +484,30 @@ def plainly(
     backwards: bool = False,
     twice: bool = False,
     later: bool = False,
+    by_key: bool = False,
     batches: int = 1,
     identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
-    always when ``backwards``. ``batches``: how many messages fall into one."""
-    plain = PlainSubject(subject, backwards, twice, batches, identities or {})
+    always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
+    messages fall into one."""
+    backwards = backwards or by_key
+    plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
     world = played(plain, options, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 
 
-def _retold(there: Plain, back: Plain, twice: Plain) -> Iterator[tuple[str, str]]:
+def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages whose answer follows from the message, as long as it is tried once. What memory or the clock makes
     of it differs between any two runs, and is no matter of attempts."""
     for stage, (where, message, first, second) in twice.retold.items():
+        turned = runs.turned(stage)
         answers = [
-            (one[stage], back.answers.get(key, {}).get(stage))
-            for key, one in there.answers.items()
-            if stage in one
+            (answer, turned.answers.get(key, {}).get(said))
+            for key, one in runs.by_hand.answers.items()
+            for said, answer in one.items()
+            if said[0] == stage
         ]
         if answers and all(one == other for one, other in answers):
             once, again = brief_apart(repr(first), repr(second))
@@ -529,12 +562,13 @@ def leaking(subject: PlanSubject, messages: int) -> Told:
 
 def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer otherwise in the same run, of the same clock and chance, when it is repeated."""
-    stages = dict.fromkeys(stage for answers in first.answers.values() for stage in answers)
+    stages = dict.fromkeys(said[0] for answers in first.answers.values() for said in answers)
     for stage in stages:
         for message, answers in first.answers.items():
             other = second.answers.get(message, {})
             if stage in _otherwise(subject, answers, other):
-                here, there = brief_apart(repr(answers[stage]), repr(other[stage]))
+                said = next(one for one in _differing(answers, other) if one[0] == stage)
+                here, there = brief_apart(repr(answers[said]), repr(other[said]))
                 who = _with_place(subject, stage)
                 told = (
                     f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
@@ -546,16 +580,14 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                 break
 
 
-def _differing(answers: Mapping[str, str], other: Mapping[str, str]) -> list[str]:
-    return [stage for stage in answers if other.get(stage, answers[stage]) != answers[stage]]
+def _differing(answers: Said, other: Said) -> list[tuple[str, str]]:
+    return [said for said in answers if other.get(said, answers[said]) != answers[said]]
 
 
-def _otherwise(
-    subject: PlanSubject, answers: Mapping[str, str], other: Mapping[str, str]
-) -> Collection[str]:
+def _otherwise(subject: PlanSubject, answers: Said, other: Said) -> Collection[str]:
     """Which stages answer otherwise for a message, but for those that are given what others of them make of it."""
-    odd = _differing(answers, other)
-    return {*odd}.difference(*(subject.plan.behind(stage) for stage in odd))
+    odd = {stage for stage, _ in _differing(answers, other)}
+    return odd.difference(*(subject.plan.behind(stage) for stage in odd))
 
 
 def _with_place(subject: PlanSubject, name: str) -> str:
@@ -670,12 +702,14 @@ def _whose(effect: Effect, who: str) -> OfEffect:
     return OfEffect(who.partition(" ")[0], effect[:2])
 
 
-def _put_off(plan: Plan, there: Plain, back: Plain) -> Iterator[tuple[str, str]]:
+def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
     seen: set[str] = set()
+    plan, there = runs.subject.plan, runs.by_hand
     for effect, handled in there.during.items():
         who = there.effects[effect]
-        if handled.is_other_than(back.during.get(effect, handled)) and who not in seen:
+        turned = runs.turned(_whose(effect, who).stage)
+        if handled.is_other_than(turned.during.get(effect, handled)) and who not in seen:
             seen.add(who)
             outside, action, value = effect
             told = (

@@ -102,7 +102,7 @@ from surepipe.simulation.exercised import DRAINED, STRUCK, registered
 from surepipe.simulation.faults import ALWAYS, FaultKind, chosen, words_of_faults
 from surepipe.simulation.options import Options
 from surepipe.simulation.report import page, text_report
-from surepipe.simulation.report.words import fault_words, in_words
+from surepipe.simulation.report.words import fault_words, in_words, listing
 from surepipe.simulation.results import Counterexample, RunResult
 from surepipe.simulation.timeline import digest_of
 
@@ -676,7 +676,7 @@ class Simulation:
         odd = [
             (stage, what)
             for row, stage, what in odd_answers(self.subject, example)
-            if _is_to_tell(row, example.violation)
+            if _is_to_tell(row, example)
         ]
         found = [f"{what}, {so_often(count)}" for what, count in _counted(raised).items()]
         found += [what for _, what in odd]
@@ -699,11 +699,28 @@ class Simulation:
             yield from self._between_check_and_promise(example)
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
-        elif (
-            example.covered
-            and not (found or odd_keys)
-            and not {*self.memory, *self.subject.memory.changed}
-        ):
+        elif example.covered and not (found or odd_keys):
+            yield from self._of_nobody(example)
+
+    def _of_nobody(self, example: Counterexample) -> Iterator[str]:
+        """Whose defect it may be where the run shows nothing of a stage: of one that answers otherwise when a
+        message is tried again without any fault, or that keeps something, else of surepipe. What a batch holds is
+        another thing in each run, so answers behind one are not held against anything."""
+        plan, end = self.subject.plan, example.violation.end
+        known = self._reference(Options.of(example.result.script.options).messages)
+        odd = [text for text, stage in known.retold.items() if not end or end in plan.behind(stage)]
+        untold = [name for name in sorted(plan.behind_batches()) if end in plan.behind(name)]
+        unseen = "No stage is seen to have raised, or answered otherwise than without faults:"
+        if odd:
+            yield from (f"A stage's defect: {text}." for text in odd)
+        elif {*self.memory, *self.subject.memory.changed}:
+            yield f"{unseen} it may be what stages keep (see the note), or a defect of surepipe."
+        elif untold:
+            yield (
+                f"{unseen} a defect of surepipe, unless {listing(untold)} went by more than what came, as nobody "
+                "knows what is in a batch then."
+            )
+        else:
             yield (
                 "No stage raised or answered otherwise than without faults: a defect of surepipe, unless a stage "
                 "hides something."
@@ -742,7 +759,7 @@ class Simulation:
         """What stages raised, in words. Of a run that a check refuses, only for the message that it is about:
         what became of others is no reason for that."""
         told = _failures(example.result.rows)
-        return ((row, said) for row, said in told if _is_to_tell(row, example.violation))
+        return ((row, said) for row, said in told if _is_to_tell(row, example))
 
     def _is_meant(self, example: Counterexample, row: Row) -> bool:
         """It fails without faults just so, and the pipeline says what becomes of its message."""
@@ -1032,9 +1049,11 @@ def _is_of(row: Row, about: Violation) -> bool:
     return (row.pipe, row.epoch, row.seq) == (about.pipe, about.epoch, about.seq)
 
 
-def _is_to_tell(row: Row, about: Violation) -> bool:
-    """A check speaks of its message alone."""
-    return about.property != "user" or not about.position or _is_of(row, about)
+def _is_to_tell(row: Row, example: Counterexample) -> bool:
+    """A check speaks of its message alone, and of what comes of the same one of a source."""
+    about = example.violation
+    is_kin = _is_of(row, about) or (row.pipe, row.epoch, row.seq) in example.usual
+    return about.property != "user" or not about.position or is_kin
 
 
 def _failures(rows: Iterable[Row]) -> Iterator[tuple[Row, str]]:

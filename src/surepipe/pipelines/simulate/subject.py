@@ -9,7 +9,7 @@ from functools import cached_property
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from surepipe.core.claims import Guarantee, in_order
+from surepipe.core.claims import Atom, Guarantee, in_order
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
@@ -161,6 +161,12 @@ class PlanSubject:
                     found[way.end] = frozenset(claim["monotonic"])
         return found
 
+    def keeps_order(self, pipe: PipePart) -> bool:
+        """Whether messages come out of it as they went in when nothing goes wrong: those of one key, where there
+        are keys."""
+        hop = replace(_judged(_exposed(hop_of(self.plan, pipe, {}))), lanes=0)
+        return Atom.MONOTONIC in _claim(evaluate(hop).guarantee)
+
     def not_judged_by_key(self) -> dict[str, str]:
         """Of the other ends behind lanes: why what comes of each key there is not compared with its order."""
         ways = [way for way in self.plan.ways() if self._keyed_pipes(way)]
@@ -236,7 +242,7 @@ class PlanSubject:
         ]
         facts: dict[str, object] = {"claims": self.claims, "journals": journals}
         facts |= {"before": before} if before else {}
-        lanes = [f"{name}/{pipe.name}" for pipe in pipes if (pipe.lanes or 1) > 1]
+        lanes = [f"{name}/{pipe.name}" for pipe in pipes if pipe.lanes]
         facts |= {"lanes": lanes} if lanes else {}
         allowed = {
             part.name: (part.retries or 0) if pipe.book is None else pipe.book.retries

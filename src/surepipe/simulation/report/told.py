@@ -102,7 +102,9 @@ def _who(step: Step) -> str:
 
 def told(found: Counterexample) -> Told:
     """Read both runs."""
-    about, known = found.violation, (found.places, Usual(found.usual, found.varying))
+    about = found.violation
+    usual = found.usual.get((about.pipe, about.epoch, about.seq), {})
+    known = (found.places, Usual(usual, found.varying))
     beside = tell(found.nearest, None, about, *known) if found.nearest else None
     return Told(found, tell(found.result, about, None, *known), beside)
 

@@ -142,9 +142,10 @@ _HELD_AT = {
 
 @dataclass(frozen=True, slots=True)
 class Usual:
-    """What each stage answers for the message when nothing goes wrong, and which answer otherwise in each run."""
+    """What each stage answers for which piece of the message when nothing goes wrong, and which answer otherwise
+    in each run."""
 
-    answers: Mapping[str, str] = field(default_factory=dict[str, str])
+    answers: Mapping[tuple[str, str], str] = field(default_factory=dict[tuple[str, str], str])
     varying: Collection[str] = ()
 
     def is_other(self, stage: str, answer: str, than: str) -> bool:
@@ -196,7 +197,7 @@ class Stages:
         times = (stage, part) in self._answers
         before = self._answers.setdefault((stage, part), answer)
         self.is_open = True
-        who, usual = self._who(stage), answer if part else self._usual.answers.get(stage, answer)
+        who, usual = self._who(stage), self._usual.answers.get((stage, part), answer)
         if self._usual.is_other(stage, answer, before):
             now, then = brief_apart(answer, before)
             self._odd.append(

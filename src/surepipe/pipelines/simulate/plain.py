@@ -294,11 +294,11 @@ class PlainRun(Deployment):
                     self.found.during.pop((outside.name, *effect), None)
             for (stage, action), named in outside.named.items():
                 for (value, key), messages in named.items():
-                    look, effect = (outside.name, action), (outside.name, action, value)
-                    self.found.keys.setdefault((stage, effect), set()).add(key)
+                    look, named_so = (outside.name, action), (outside.name, action, value)
+                    self.found.keys.setdefault((stage, named_so), set()).add(key)
                     for message in messages:
                         known = self.found.keys_of.setdefault((stage, message, look), {})
-                        known.setdefault(key, effect)
+                        known.setdefault(key, named_so)
         world.outcome = self.found
         return ()
 

@@ -73,6 +73,8 @@ T = TypeVar("T")
 Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
 """Of each pipe, and the function that tells the keys of its messages: of each of these, as text, all that were
 told."""
+OfAction: TypeAlias = tuple[str, str, Look]
+"""A stage, a message, and an action on something outside."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 Said: TypeAlias = dict[tuple[str, str], str]
 """What each stage answered for a message, or for what was made of it (``About.piece``), by both."""
@@ -216,6 +218,10 @@ class Plain:
         default_factory=dict[tuple[str, Effect], set[str]]
     )
     """of each stage and effect, its keys"""
+    keys_of: dict[OfAction, dict[str, Effect]] = field(
+        default_factory=dict["OfAction", "dict[str, Effect]"]
+    )
+    """of each stage, message and action, the keys that were given, each with the first effect that had it"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
     said: dict[str, Said] = field(default_factory=dict[str, Said])
@@ -324,9 +330,12 @@ class PlainRun(Deployment):
                 if times > 1:
                     self.found.during.pop((outside.name, *effect), None)
             for (stage, action), named in outside.named.items():
-                for value, key in named:
-                    whose = (stage, (outside.name, action, value))
-                    self.found.keys.setdefault(whose, set()).add(key)
+                for (value, key), messages in named.items():
+                    look, named_so = (outside.name, action), (outside.name, action, value)
+                    self.found.keys.setdefault((stage, named_so), set()).add(key)
+                    for message in messages:
+                        known = self.found.keys_of.setdefault((stage, message, look), {})
+                        known.setdefault(key, named_so)
         world.outcome = self.found
         return ()
 
@@ -728,10 +737,7 @@ class PlainRun(Deployment):
         about: About,
         message: object,
     ) -> object:
-        """One call. Only where there are two of a message, somebody has to know which message it is."""
-        call = StageCall(
-            entry.function, context, part.time_limit_s, about=about if self._twice else None
-        )
+        call = StageCall(entry.function, context, part.time_limit_s, about=about)
         is_flat = isinstance(part, StagePart) and part.flat_map is not None
         return self._calls.enter(part.name, with_all_it_gives(call) if is_flat else call, message)
 

@@ -493,7 +493,8 @@ def plainly(
     messages fall into one."""
     backwards = backwards or by_key
     plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
-    world = played(plain, options, another_day=backwards or later)
+    at_once = replace(options, handler_us=0)  # functions are called one after the other
+    world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 
@@ -602,14 +603,15 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
     """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
     first effect."""
     seen: set[str] = set()
-    for (stage, effect), keys in today.keys.items():
-        others = later.keys.get((stage, effect), keys)
-        if others != keys and stage not in seen:
+    for whose, keys in today.keys_of.items():
+        stage, others = whose[0], later.keys_of.get(whose, keys)
+        gone, new = [*keys.keys() - others.keys()], [*others.keys() - keys.keys()]
+        if gone and new and stage not in seen:
             seen.add(stage)
-            outside, action, value = effect
+            outside, action, value = keys[min(gone)]
             told = (
-                f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(keys))}, and on another day "
-                f"{brief(min(others))}, so it is done once more for a message that is tried again then: make the "
+                f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(gone))}, and on another day "
+                f"{brief(min(new))}, so it is done once more for a message that is tried again then: make the "
                 "key of the message alone, such as context.id.key"
             )
             yield told, stage

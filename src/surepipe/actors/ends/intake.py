@@ -443,9 +443,8 @@ class SenderEntry:
             )
 
     def _await_all(self, until: Until, timeout: float | None) -> None:
-        if (
-            failure := self.failure
-        ) is not None:  # an actor that is still there would look for nothing
+        failure = self.failure
+        if failure is not None:  # an actor that is still there would look for nothing
             raise failure
         mark = Mark((), 0, until)
         self._put_mark(mark)

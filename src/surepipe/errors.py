@@ -66,7 +66,7 @@ class PipeStopped(SurepipeError):
 
 
 class StacksDiffer(PipeStopped, ConfigurationError):
-    """The two ends of a pipe are configured differently, so both stopped; or what an end finds stored is of others.
+    """The two ends of a pipe are configured differently, so both stopped; or an end found what others had stored.
     The text says which two stacks or codecs met, and what to do."""
 
 

@@ -863,7 +863,7 @@ def test_a_task_that_sends_into_a_closed_journal_is_told(tmp_path: Path) -> None
     """Closed before it notes what is confirmed: a send without a time raises, and the block can be left."""
 
     async def main() -> None:
-        store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
+        store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 3)
         async with Pipe("orders", journal=store) as pipe:
             pipe.receive(lambda _: None)
             await pipe.send("a", until="confirmed")

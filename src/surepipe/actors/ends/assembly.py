@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
-from surepipe.actors.codecs import Codec, CodecChoice, wire_form
+from surepipe.actors.codecs import Codec, CodecChoice, choose_codec, wire_form
 from surepipe.actors.consuming.committed import Commits
 from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes, key_reader
 from surepipe.actors.ends.intake import ExclusiveStore
@@ -428,6 +429,7 @@ class Assembly:
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
+        self._require_own_rows()
         if self.stream is not None:
             layer = next(one for one in self.layers if isinstance(one, Stream))
             self.stream.write_as(
@@ -456,9 +458,17 @@ class Assembly:
         return end
 
     def _holds_rows(self) -> bool:
-        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
+        """True when the journal has messages that are not confirmed, and were accepted with other terms. Raises
+        StoreUnavailable, StacksDiffer."""
         journal = self._new_journal()
-        return journal is not None and bool(journal.load().rows)
+        return journal is not None and journal.holds_rows_of_others()
+
+    def _require_own_rows(self) -> None:
+        """Refuse what could not be sent as what it was accepted as, if the journal says so now. It is asked again
+        when the sender begins."""
+        with suppress(StoreUnavailable):
+            if (journal := self._new_journal()) is not None:
+                journal.require_own_payloads()
 
     def _confirmed_before(self) -> tuple[int, int]:
         """How far messages of earlier lives were confirmed, as far as the journal can say now."""
@@ -469,7 +479,9 @@ class Assembly:
             return (0, 0)
 
     def _new_journal(self) -> StoreJournal | None:
-        return journal_of(self.name, self.layers, self._roles.journal)
+        """The journal, whose rows are of one codec also where both ends of the pipe are one object."""
+        terms = self._own_terms(choose_codec(self._given.codec))
+        return journal_of(self.name, self.layers, self._roles.journal, terms)
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

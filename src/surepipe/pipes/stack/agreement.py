@@ -67,6 +67,10 @@ class Terms:
         is_known = self.payloads and other.payloads
         return self.stack == other.stack and (not is_known or self.payloads == other.payloads)
 
+    def says_no_less_than(self, other: Terms) -> bool:
+        """Whether these fit, and the other's would tell nothing more."""
+        return self.fits(other) and (bool(self.payloads) or not other.payloads)
+
     def __str__(self) -> str:
         return f"{self.stack}, payloads {self.payloads}" if self.payloads else self.stack
 

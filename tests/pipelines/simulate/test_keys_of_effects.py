@@ -241,9 +241,11 @@ def test_one_key_for_several_effects_of_one_call_is_found(
     told = told_of(work, parts, kind=kind)
     assert "that the same call asks for (" in told
     assert "only the first of both is done (test_keys_of_effects.py:" in told
-    assert 'add what tells them apart to the key, such as f"{context.id.key}/{address}"' in told
-    if parts != BEHIND_A_BATCH:
+    if parts == BEHIND_A_BATCH:
+        assert "make the key of each message alone (context.id tells of its batch)" in told
+    else:
         assert "('bo', 1) the key of send ('ada', 1) that" in told
+        assert 'add what tells them apart to the key, such as f"{context.id.key}/{address}"' in told
 
 
 def tell_ada(row: Row, context: Context) -> Row:

@@ -268,6 +268,17 @@ def test_a_key_that_two_stages_share_is_found(parts: str) -> None:
     assert "only the first of both is done" in told
 
 
+@pytest.mark.parametrize(
+    ("work", "said"), [(by_attempt, "another key when"), (to_all, "that the same call asks for")]
+)
+def test_a_handler_alone_is_told_the_same(work: Stage, said: str) -> None:
+    """X-26: as the fixture judges it."""
+    rows = [{"n": 1}, {"n": 2}]
+    with pytest.raises(SimulationFailed) as failed:
+        simulation_of(lambda: work, messages=rows, faults="none").run(range(2))
+    assert said in " ".join(str(failed.value).split())
+
+
 # What is right.
 
 

@@ -213,12 +213,15 @@ class Outside:
             self._shared_key(action, key, use, first, other)
 
     def _shared_key(self, action: str, key: str, use: _Use, first: _Use, whose: str) -> None:
+        is_of_batch = self._world is not None and use.stage in self._world.in_company
+        add = 'add what tells them apart to the key, such as f"{context.id.key}/{address}"'
+        make = "make the key of each message alone (context.id tells of its batch)"
         self._slip(
             f"{use.stage} gives {action} {use.value!r} the key of {action} {first.value!r} {whose} "
             f"({brief(key)}): only the first of both is done",
             use.place,
             _effect(action, use),
-            ': add what tells them apart to the key, such as f"{context.id.key}/{address}"',
+            f": {make if is_of_batch else add}",
         )
 
     def _change_of_key(self, action: str, old: str, first: _Use, key: str, again: _Use) -> None:

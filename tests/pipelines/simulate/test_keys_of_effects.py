@@ -241,9 +241,11 @@ def test_one_key_for_several_effects_of_one_call_is_found(
     told = told_of(work, parts, kind=kind)
     assert "that the same call asks for (" in told
     assert "only the first of both is done (test_keys_of_effects.py:" in told
-    assert 'add what tells them apart to the key, such as f"{context.id.key}/{address}"' in told
-    if parts != BEHIND_A_BATCH:
+    if parts == BEHIND_A_BATCH:
+        assert "make the key of each message alone (context.id tells of its batch)" in told
+    else:
         assert "('bo', 1) the key of send ('ada', 1) that" in told
+        assert 'add what tells them apart to the key, such as f"{context.id.key}/{address}"' in told
 
 
 def tell_ada(row: Row, context: Context) -> Row:
@@ -264,6 +266,17 @@ def test_a_key_that_two_stages_share_is_found(parts: str) -> None:
     told = told_of(tell_bo, parts)
     assert "('bo', 1) the key of send ('ada', 1) that first asks for (test_keys" in told
     assert "only the first of both is done" in told
+
+
+@pytest.mark.parametrize(
+    ("work", "said"), [(by_attempt, "another key when"), (to_all, "that the same call asks for")]
+)
+def test_a_handler_alone_is_told_the_same(work: Stage, said: str) -> None:
+    """X-26: as the fixture judges it."""
+    rows = [{"n": 1}, {"n": 2}]
+    with pytest.raises(SimulationFailed) as failed:
+        simulation_of(lambda: work, messages=rows, faults="none").run(range(2))
+    assert said in " ".join(str(failed.value).split())
 
 
 # What is right.

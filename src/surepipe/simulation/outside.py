@@ -289,7 +289,7 @@ class Outside:
             self._keys[name] = None
         done = self._done.setdefault(action, Counter())
         done[value] += 1
-        times = "" if done[value] == 1 else f", for the {_ordinal(done[value])} time"
+        times = "" if done[value] == 1 else f", for the {ordinal(done[value])} time"
         self._tell(f"{action} {value!r}{times}", key)
         return True
 
@@ -313,6 +313,10 @@ class Outside:
         """Each effect that happened."""
         self._look(*self._done)
         return ((action, value) for action, values in self._done.items() for value in values)
+
+    def totals(self) -> Iterator[tuple[str, int]]:
+        """Of each action how often something was done."""
+        return ((action, sum(values.values())) for action, values in self._done.items())
 
     def repeated(self) -> list[str]:
         """Effects that happened more than once, in words."""
@@ -371,8 +375,9 @@ def _effect(action: str, use: _Use) -> str:
     return f"{action} {use.value!r}"
 
 
-def _ordinal(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")
+def ordinal(number: int) -> str:
+    """``third``, ``4th``."""
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _times(count: int) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime
@@ -382,3 +383,41 @@ def test_the_same_of_two_stages_is_not_accused() -> None:
     campaign = simulation(tell_ada, TWO).campaign(range(4))
     assert not campaign.violated
     assert not campaign.retold
+
+
+# What is lost is noticed also where nothing of it is the same in two runs.
+
+
+def notes_it_first(row: Row, context: Context) -> Row:
+    """A process that ends before the letter is posted leaves a note that says it was."""
+    if row["n"] not in ledger.count("begin"):
+        ledger.do("begin", row["n"], key=row["n"])
+        time.sleep(1)
+        key = context.id.key
+        mail.do("post", [row["n"], {"Idempotency-Key": key}], key=key)
+    return row
+
+
+def notes_it_last(row: Row, context: Context) -> Row:
+    """The other way round."""
+    if row["n"] not in ledger.count("begin"):
+        key = context.id.key
+        mail.do("post", [row["n"], {"Idempotency-Key": key}], key=key)
+        time.sleep(1)
+        ledger.do("begin", row["n"], key=row["n"])
+    return row
+
+
+def crashing(work: Callable[..., object]) -> Simulation:
+    """With crashes of the process, one of which comes while a stage waits."""
+    placed = ONE.replace("WORK", work.__name__).replace("KIND", "call")
+    text = f"{HEAD}{placed}{SAMPLE}".replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults="process-crash")
+
+
+def test_what_is_never_done_is_noticed_though_it_tells_its_key() -> None:
+    """A key of the identity is another one in each run, so only how much is done is the same."""
+    said = r"mail post for the 4th time was never done: without faults work\s"
+    with pytest.raises(SimulationFailed, match=said):
+        crashing(notes_it_first).run(range(80, 120))
+    assert crashing(notes_it_last).run(range(80, 120)).runs == 40

@@ -22,7 +22,7 @@ from surepipe.core.effects import Letter
 from surepipe.errors import so_often
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.users_code import place_of, place_of_function
-from surepipe.simulation.outside import Look, Outside, looked_at, looking
+from surepipe.simulation.outside import Look, Outside, looked_at, looking, ordinal
 from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
@@ -348,6 +348,28 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
         for outside in outsides
         for effect in outside.done()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Nth:
+    """In place of what an effect is of: that so much of its action was done. It is there in each run, also where
+    what is done tells its key or the time, and so is never the same."""
+
+    number: int
+
+    def __repr__(self) -> str:
+        return f"for the {ordinal(self.number)} time"
+
+
+def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
+    """Effects outside of the run, and how many there are of each action; with the stages that asked for them."""
+    found = effects_of(outsides)
+    asked_by = {effect[:2]: who for effect, who in reversed(found.items())}
+    for outside in outsides:
+        for action, times in outside.totals():
+            who = asked_by[outside.name, action]
+            found |= {(outside.name, action, Nth(number + 1)): who for number in range(times)}
+    return found
 
 
 def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:

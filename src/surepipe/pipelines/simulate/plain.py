@@ -40,6 +40,7 @@ from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Original,
+    all_done,
     canonical,
     effects_of,
     slips_of,
@@ -323,7 +324,7 @@ class PlainRun(Deployment):
             for text, stage, action in outside.keyless.values()
         }
         self.found.sharing = dict(self._sharing(world.outsides))
-        self.found.effects = effects_of(world.outsides)
+        self.found.effects = all_done(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
                 self.found.asked[outside.name, *effect] = outside.asked_by[effect]

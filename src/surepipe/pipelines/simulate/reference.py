@@ -24,8 +24,8 @@ from surepipe.pipelines.simulate.ends import (
     Offspring,
     Original,
     RunOutcome,
+    all_done,
     canonical,
-    effects_of,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
@@ -258,7 +258,7 @@ class _Outside:
         misnamed = of_batches.misnamed() if not twice.slips else ()
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
         unchecked = {**self.keyless, **dict(of_batches.differing(back))}
-        again = effects_of(runs.other.outsides).keys() & by_hand.effects.keys()
+        again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
         steady = {
             what
             for what in again
@@ -273,7 +273,7 @@ class _Outside:
             self.by_order |= {(stage, "answers") for stage in _answering_otherwise(runs)}
         self.effects = {
             what: who
-            for what, who in effects_of(runs.world.outsides).items()
+            for what, who in all_done(runs.world.outsides).items()
             if what in steady and _whose(what, who) not in of_batches.others
         }
         self.unchecked = {

@@ -151,6 +151,7 @@ class _Draw:
         """Whether stages stand in a row, some of them with few retries, and several give more than one row."""
         self.posts = seed >= 3_000_000
         """Whether stages do several things outside for one message."""
+        self.has_batch = False
         self.loses = False
         """Whether some row may not come out, or only among the dead letters."""
 
@@ -214,12 +215,15 @@ class _Draw:
         steps = [*STEPS, "batch", *(["halved"] * 3 if self.gives_up_soon else [])]
         steps += ["posted"] * 5 if self.posts else []
         step = chosen or draw.choice(steps)
+        if self.has_batch and step in ("booked", "posted"):  # their keys would tell of the batch
+            step = "cached"
         name = self.name(step)
         retries = (1, 1, 2, 3) if self.gives_up_soon else (5,)
         failing = draw.choice(
             ["", "", *(f", retries: {most}, dead_letter: main/dead" for most in retries)]
         )
         if step == "batch":
+            self.has_batch = True
             self.functions["opened"] = OPEN
             self.stages.append(f"  {name}: {{from: {feeder}, batch: {{max: 3}}}}\n")
             self.stages.append(f'  open{name}: {{from: {name}, flat-map: "STEPS:opened"}}\n')

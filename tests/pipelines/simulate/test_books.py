@@ -146,6 +146,15 @@ def test_a_correct_plan_through_a_book_is_never_called_broken(seed: int) -> None
     assert found_in(drawn(seed), SEEDS) == {}, drawn(seed)
 
 
+@pytest.mark.parametrize(("mode", "seed"), [("claim", 113), ("claim", 144), ("store-outage", 26)])
+def test_who_takes_a_message_from_a_book_may_tell_of_it_first(mode: str, seed: int) -> None:
+    """Who put it there tells of it a moment later, or has crashed before it could: neither is another order, nor
+    a number that was given twice."""
+    rows = [{"n": n, "tenant": "abca"[n % 4], "units": 1 + n % 6} for n in range(1, 13)]
+    simulation = simulation_of(loads(drawn(5)), messages={"lines": rows}, faults=mode)
+    assert simulation.campaign([seed]).failures == {}
+
+
 @pytest.mark.parametrize("fault", ["process-crash", "store-outage"])
 def test_what_a_correct_plan_promises_through_a_crash_holds(fault: str) -> None:
     """BQ-72: nothing is lost where nothing parks, whatever a crash repeats; 4 has a stage that says Later, and

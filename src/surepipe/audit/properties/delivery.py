@@ -127,8 +127,9 @@ class IdentityProperty(Property):
     def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._lives: dict[str, dict[int, tuple[int, str]]] = {}
-        self._loaded: dict[tuple[str, int], tuple[int, str]] = {}
-        """Which life was the first to find an epoch in its journal."""
+        self._loaded: dict[tuple[str, int], tuple[str, int, str]] = {}
+        """Which life was the first to find an epoch in its journal, and of which node: what another one takes out
+        of a book may be told before who put it there has told of it."""
         self._known: tuple[str, int, str, int] | None = None
         """Whose messages were accepted last, when all was right with them."""
 
@@ -157,12 +158,12 @@ class IdentityProperty(Property):
             return False
         this = (row.incarnation, row.run)
         if facts_of(row).get("loaded"):
-            self._loaded.setdefault((book.key, row.epoch), this)
+            self._loaded.setdefault((book.key, row.epoch), (row.node, *this))
             return False
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
         finder = self._loaded.get((book.key, row.epoch))
-        is_found = finder is not None and finder[1] == row.run and finder[0] <= row.incarnation
+        is_found = finder is not None and _is_later(row, *finder)
         is_used = (
             owner != this
             or is_found
@@ -204,6 +205,11 @@ class IdentityProperty(Property):
                     position=position,
                     seq=seq,
                 )
+
+
+def _is_later(row: Row, node: str, incarnation: int, run: str) -> bool:
+    """Whether a row is of this life of this node, or of a later one in the same run."""
+    return (row.node, row.run) == (node, run) and incarnation <= row.incarnation
 
 
 # P3 to P7: what came out, against the order in which it was accepted. The atoms are those of ``predicates``.
@@ -266,8 +272,12 @@ class Order(Property):
     def _take(self, row: Cells, book: PipeHistory, first: int, last: int) -> None:
         order = book.order
         before = order.highest
-        if first > before:
-            if first > before + 1 and book.optional.covers(before + 1, first - 1):
+        if book.told_late and book.told_late.covers(first, last):
+            if first not in book.settled:
+                return
+            order.step(first, repeated=True)
+        elif first > before:
+            if first > before + 1 and book.need_not_precede(before + 1, first - 1):
                 before = order.highest = first - 1  # what need not come out leaves no gap
             order.run(first, last)
         else:

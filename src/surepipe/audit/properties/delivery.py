@@ -118,6 +118,7 @@ class IdentityProperty(Property):
 
     Rows that a journal gave to a later life are not new: they say ``loaded`` in their detail, and their epoch is
     that of a life before it, also when nothing else tells of it yet: that one may live and go on under its epoch.
+    Who hands out a message of a book may tell of it (``found``) before the life that put it there does.
     A process that was replaced while it slept goes on under its own, lower epoch. Where the clock may be set back
     a new life may begin lower too (and is then refused, and numbers again); it never takes an epoch that was used.
     """
@@ -127,9 +128,8 @@ class IdentityProperty(Property):
     def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
         self._lives: dict[str, dict[int, tuple[int, str]]] = {}
-        self._loaded: dict[tuple[str, int], tuple[str, int, str]] = {}
-        """Which life was the first to find an epoch in its journal, and of which node: what another one takes out
-        of a book may be told before who put it there has told of it."""
+        self._loaded: dict[tuple[str, int], tuple[int, str]] = {}
+        """Which life was the first to find an epoch in its journal."""
         self._known: tuple[str, int, str, int] | None = None
         """Whose messages were accepted last, when all was right with them."""
 
@@ -157,13 +157,15 @@ class IdentityProperty(Property):
         if not book.accepted_now:
             return False
         this = (row.incarnation, row.run)
-        if facts_of(row).get("loaded"):
-            self._loaded.setdefault((book.key, row.epoch), (row.node, *this))
+        facts = facts_of(row)
+        if facts.get("loaded"):
+            if not facts.get("found"):
+                self._loaded.setdefault((book.key, row.epoch), this)
             return False
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
         finder = self._loaded.get((book.key, row.epoch))
-        is_found = finder is not None and _is_later(row, *finder)
+        is_found = finder is not None and finder[1] == row.run and finder[0] <= row.incarnation
         is_used = (
             owner != this
             or is_found
@@ -205,11 +207,6 @@ class IdentityProperty(Property):
                     position=position,
                     seq=seq,
                 )
-
-
-def _is_later(row: Row, node: str, incarnation: int, run: str) -> bool:
-    """Whether a row is of this life of this node, or of a later one in the same run."""
-    return (row.node, row.run) == (node, run) and incarnation <= row.incarnation
 
 
 # P3 to P7: what came out, against the order in which it was accepted. The atoms are those of ``predicates``.

@@ -124,10 +124,11 @@ class LoneReceiver(HandlingFace):
         self.check_outside("close", loops=False)
         if not self._is_closed:
             self._closed()
-            self.receiver.stop(timeout)
+            self._end(timeout)
 
     def _end(self, timeout: float) -> None:
-        self.receiver.stop(timeout)
+        if not self.receiver.stop(timeout):
+            self._warn_of_busy()
 
     def counters(self) -> dict[str, int]:
         """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of a link."""

@@ -1161,10 +1161,10 @@ def test_a_loop_over_a_stream_is_finished_whether_or_not_that_is_awaited() -> No
     run(body)
 
 
-def test_a_finish_that_the_store_does_not_answer_is_told_even_if_nobody_awaits_it(
+def test_a_finish_that_the_store_does_not_answer_has_effect_once_it_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It had no effect; the next one has."""
+    """A loop ends that was told once, and the log says what that waits for, even if nobody awaits it."""
 
     async def body() -> None:
         store = FaultyStore(MemoryStore())
@@ -1176,11 +1176,64 @@ def test_a_finish_that_the_store_does_not_answer_is_told_even_if_nobody_awaits_i
                 seen.append(message)
                 if message == 1:
                     store.script(Misfortune.OUTAGE, calls=1_000_000)
-                    await asyncio.wait({receiver.finish()})  # raises nothing of it
+                    await receiver.finish()
                     store.calm()
-                    assert "pipe orders: finish had no effect, call it again: " in caplog.text
-                    receiver.finish()
             assert seen == [0, 1, 2]
+
+    run(body)
+    assert "pipe orders: finish waits until the store says where the stream ends, " in caplog.text
+
+
+def test_a_program_that_only_waits_ends_though_its_store_is_away_at_the_signal() -> None:
+    """Its signal comes once, to a handler that takes messages: what the stream has is handled, and it ends."""
+
+    async def body() -> None:
+        store, seen = FaultyStore(MemoryStore()), list[object]()
+        loop = asyncio.get_running_loop()
+
+        async def handle(message: object) -> None:
+            seen.append(message)
+            if message == 1:
+                store.script(Misfortune.OUTAGE, calls=1_000_000)
+                signal.raise_signal(signal.SIGTERM)
+
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(3), until="confirmed")
+        async with StreamReceiver("orders", STREAM, store=store) as receiver:
+            loop.add_signal_handler(signal.SIGTERM, _and_then(receiver.finish, store.calm))
+            try:
+                receiver.receive(handle)
+                assert await receiver.wait(PATIENCE_S)
+            finally:
+                loop.remove_signal_handler(signal.SIGTERM)
+        assert seen == [0, 1, 2]
+
+    run(body)
+
+
+def _and_then(
+    finish: Callable[[], asyncio.Future[None]], following: Callable[[], object]
+) -> Callable[[], None]:
+    return lambda: finish().add_done_callback(lambda _: following())
+
+
+def test_an_end_that_is_closed_before_its_finish_has_effect_ends_as_any_other() -> None:
+    """The store is away at the finish, and stays so: close waits for neither, and nor does whoever waits."""
+
+    async def body() -> None:
+        store, handler = FaultyStore(MemoryStore()), Stopped()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(2), until="confirmed")
+        async with StreamReceiver("orders", STREAM, store=store) as receiver:
+            receiver.receive(handler)
+            await handler.reached.wait()
+            store.script(Misfortune.OUTAGE, calls=1_000_000)
+            await receiver.finish()
+            assert not await receiver.wait(0)
+            await receiver.close(timeout=0)
+            assert await receiver.wait(PATIENCE_S)
+            await receiver.finish()  # of what is closed: it changes nothing
+        assert handler.seen == []
 
     run(body)
 

@@ -42,7 +42,14 @@ from surepipe.actors.tracing import ReceiverTrace
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import FencedOut
 from surepipe.errors import Fenced as FencedError
-from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreReset, StoreUnavailable
+from surepipe.errors import (
+    MisuseError,
+    PipeStopped,
+    StacksDiffer,
+    StoreReset,
+    StoreUnavailable,
+    words_of,
+)
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
@@ -468,14 +475,23 @@ class ReceiverEnd(NodeEnd):
             work.owner.crossed(work, through)
 
     def read_all(self) -> None:
-        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable,
-        StoreReset."""
+        """The works end when everything is settled that is in the stream now, or where the store does not say how
+        far that is, as soon as it does: who wants the end may never say so again, as a signal."""
         assert self._stream is not None
-        self.target = self._stream.end()
-        self.expect_end()
+        try:
+            self.target = self._stream.end()
+        except (StoreUnavailable, StoreReset) as error:
+            if not self.works.ended:
+                logger.warning(
+                    "pipe %s: finish waits until the store says where the stream ends, and goes on asking: %s",
+                    *(self.name, words_of(error)),
+                )
+            self.expect_end_of_stream()
+        else:
+            self.expect_end()
 
     def expect_end_of_stream(self) -> None:
-        """The sender has finished: as ``read_all``, as soon as the store says where that is."""
+        """The works end when everything is settled that is in the stream once the store says where that ends."""
         self._asks_for_end = True
         self.expect_end()
 

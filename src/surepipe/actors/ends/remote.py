@@ -280,7 +280,8 @@ class StreamReceiver(LoneReceiver):
     def finish(self) -> None:
         """A ``for`` loop over this end stops when everything is settled that is in the stream now.
 
-        Raises StoreUnavailable when the store does not say where that is.
+        Where the store does not say how far that is, the log says so, and it is asked again until it does: then
+        what is in the stream by that time is settled first.
         """
         self.receiver.read_all()
 
@@ -317,8 +318,8 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     def finish(self) -> asyncio.Future[None]:
         """An ``async for`` over this end stops when everything is settled that is in the stream now.
 
-        It takes effect whether or not it is awaited; who awaits it hears whether the store has said where that is.
-        Raises MisuseError where no loop runs.
+        It takes effect whether or not it is awaited, and where the store does not say how far that is, as soon as
+        it does, see the synchronous ``finish``. Raises MisuseError where no loop runs.
         """
         try:
             asyncio.get_running_loop()
@@ -335,6 +336,4 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     def _tell_of_finish(self, finishing: asyncio.Future[None]) -> None:
         """Perhaps nobody awaits it."""
         if not finishing.cancelled() and (error := finishing.exception()) is not None:
-            logger.warning(
-                "pipe %s: finish had no effect, call it again: %s", self.name, words_of(error)
-            )
+            logger.warning("pipe %s: finish had no effect: %s", self.name, words_of(error))

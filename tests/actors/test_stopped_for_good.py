@@ -58,13 +58,17 @@ class Scene:
         self.stack.callback(made.abort)
         return made
 
-    def replace(self, older: Pipe, make: Callable[[], Pipe]) -> None:
-        """A newer one takes the place of a pipe, which hears of it when it next has something to do there."""
+    def begin_newer(self, make: Callable[[], Pipe]) -> None:
+        """A newer one takes the place of a pipe."""
         begun_ms = self.runtime.wall_ms()
         await_that(self.runtime, lambda: self.runtime.wall_ms() > begun_ms, "a later number")
         newer = make()
         newer.receive(_nothing)
         newer.send("of the newer", until="confirmed", timeout=PATIENCE_S)
+
+    def replace(self, older: Pipe, make: Callable[[], Pipe]) -> None:
+        """The same, and the older one hears of it, as it has something to do there."""
+        self.begin_newer(make)
         with pytest.raises(PipeStopped):
             older.send("of the older", until="confirmed", timeout=PATIENCE_S)
 
@@ -98,6 +102,19 @@ def _replaced_reader(scene: Scene) -> tuple[Used, Callable[[], object]]:
         sender.send("read", until="confirmed", timeout=PATIENCE_S)
         assert newer.catch_up(PATIENCE_S)
         older.receiver.crash()  # nobody takes what it has read, so it has nothing to commit
+
+    return older, stop
+
+
+def _replaced_in_a_crash(scene: Scene) -> tuple[Used, Callable[[], object]]:
+    def make() -> Pipe:
+        return scene.make(Pipe, journal=scene.store)
+
+    older = make()
+
+    def stop() -> None:
+        scene.begin_newer(make)
+        older.sender.crash()  # its next life finds the journal taken
 
     return older, stop
 
@@ -140,6 +157,7 @@ def _dying_channel(scene: Scene) -> tuple[Used, Callable[[], object]]:
 WAYS: dict[str, Way] = {
     "both are replaced": _replaced(journal=True, state=True),
     "the sender is replaced": _replaced(journal=True),
+    "the sender is replaced between two lives": _replaced_in_a_crash,
     "the receiver is replaced": _replaced(state=True, boundary="before"),
     "both are replaced, over a stream": _replaced(FROM_START, store=True, journal=True),
     "the reader is replaced": _replaced_reader,

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import TypeAlias, TypeVar
 import pytest
 
 from surepipe import (
+    AsyncSender,
     Channel,
     ChannelFace,
     Listener,
     LocalRoute,
     Pipe,
     PipeClosed,
+    PipeReceiver,
+    PipeSender,
     PipeStopped,
     StacksDiffer,
     StreamReceiver,
@@ -58,10 +62,14 @@ class Scene:
         self.stack.callback(made.abort)
         return made
 
-    def begin_newer(self, make: Callable[[], Pipe]) -> None:
-        """A newer one takes the place of a pipe."""
+    def await_later_number(self) -> None:
+        """Who begins in a later millisecond is the newer one."""
         begun_ms = self.runtime.wall_ms()
         await_that(self.runtime, lambda: self.runtime.wall_ms() > begun_ms, "a later number")
+
+    def begin_newer(self, make: Callable[[], Pipe]) -> None:
+        """A newer one takes the place of a pipe."""
+        self.await_later_number()
         newer = make()
         newer.receive(_nothing)
         newer.send("of the newer", until="confirmed", timeout=PATIENCE_S)
@@ -244,6 +252,54 @@ def test_whoever_waits_already_hears_of_it(tmp_path: Path, way: str, use: str) -
         stop()
         thread.join(PATIENCE_S)
     assert heard == ["stopped"]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
+def test_a_program_that_only_looks_after_a_sender_hears_that_another_took_its_place(
+    tmp_path: Path, *, is_awaited: bool
+) -> None:
+    """``wait`` of a stream's sender, of either face: not while it goes on; whoever comes before or after hears."""
+
+    async def look_after(older: StreamSender, stop: Callable[[], None]) -> None:
+        face = AsyncSender(older)
+
+        def wait(timeout: float) -> Awaitable[bool]:
+            return face.wait(timeout) if is_awaited else asyncio.to_thread(older.wait, timeout)
+
+        assert not await wait(0)
+        waiting = asyncio.ensure_future(wait(PATIENCE_S))
+        await asyncio.to_thread(stop)
+        for heard in (waiting, wait(0)):
+            with pytest.raises(PipeStopped, match="a stopped"):
+                await heard
+
+    with sqlite_store(tmp_path) as store, ExitStack() as stack:
+        scene = Scene(ThreadRuntime(), store, stack)
+        older = scene.make(StreamSender, store=store)
+        older.send("of the older", until="confirmed", timeout=PATIENCE_S)
+
+        def stop() -> None:
+            scene.await_later_number()
+            newer = scene.make(StreamSender, store=store)
+            newer.send("of the newer", until="confirmed", timeout=PATIENCE_S)
+            with pytest.raises(PipeStopped):
+                older.send("late", until="confirmed", timeout=PATIENCE_S)
+
+        asyncio.run(look_after(older, stop))
+
+
+def test_who_waits_for_the_end_of_a_sender_has_it_when_that_is_closed(steps: StepRuntime) -> None:
+    """Not while what was sent has nobody who takes it, and not when it was only confirmed."""
+    route = LocalRoute()
+    with PipeSender("a", route=route, runtime=steps) as sender:
+        assert not sender.wait(END_S)
+        sender.send("taken")
+        with PipeReceiver("a", route=route, runtime=steps) as receiver:
+            receiver.receive(_nothing)
+            sender.flush(END_S)
+            assert not sender.wait(0)
+            sender.close()
+    assert sender.wait(0)
 
 
 def test_what_its_owner_has_closed_has_ended_in_order(steps: StepRuntime, tmp_path: Path) -> None:

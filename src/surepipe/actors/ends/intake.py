@@ -425,6 +425,13 @@ class SenderEntry:
         if self.lost:
             self.raise_lost()
 
+    def await_over(self, timeout: float | None) -> bool:
+        """Wait until the actor is gone for good; False when that takes longer. Raises PipeStopped when it stopped
+        by itself."""
+        self.signal.wait(lambda: self._over is not None, timeout)
+        self._raise_failure()
+        return self._over is not None
+
     def finish(self, timeout: float | None) -> None:
         """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
         end = self._end(timeout)

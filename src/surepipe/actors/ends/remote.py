@@ -20,7 +20,7 @@ from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
 from surepipe.actors.channels.switch import SharedSide
-from surepipe.actors.consuming.coroutines import in_task, in_thread
+from surepipe.actors.consuming.coroutines import in_task, in_thread, in_turn
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.assembly import (
     Assembly,
@@ -86,6 +86,15 @@ class LoneSender(ReplayingFace):
         if not self._is_closed:
             self._closed()
             self.sender.close(timeout, interrupted=self._warn_of_unconfirmed)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is closed; False when that takes longer than ``timeout`` seconds.
+
+        Raises PipeStopped when it stopped for good by itself, because another process took its place, say. It
+        finds that out when it next has something to do there: one that sends nothing may never hear of it.
+        """
+        self._require_seconds(timeout)
+        return self.sender.intake.await_over(timeout)
 
     def _end(self, timeout: float) -> None:
         self.sender.stop(timeout)
@@ -290,6 +299,10 @@ class AsyncSender(AsyncReplaying[LoneSender]):
     """The sending end of a pipe, or of a stream."""
 
     _of = (PipeSender, StreamSender)
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """As the synchronous ``wait``: until it is closed. Raises PipeStopped when it stopped by itself."""
+        return await in_turn(lambda: self.sync.wait(timeout))
 
 
 class AsyncReceiver(AsyncHandling[PipeReceiver]):

@@ -451,11 +451,13 @@ class SenderEntry:
 
     def _await_all(self, until: Until, timeout: float | None) -> None:
         """Raises also where it stops meanwhile: nothing is unconfirmed then, though nothing was confirmed."""
-        self._raise_failure()
+        if self._over is not None:
+            self._raise_failure()
         mark = Mark((), 0, until)
         self._put_mark(mark)
         self.wait_for(mark, timeout)
-        self._raise_failure()
+        if self._over is not None:
+            self._raise_failure()
 
     def _raise_failure(self) -> None:
         if (failure := self.failure) is not None:

@@ -171,6 +171,7 @@ def test_a_program_whose_handler_does_all_the_work_hears_that_another_took_its_p
             assert await older.catch_up(PATIENCE_S)
             async with StreamReceiver("orders", layer, store=store) as newer:
                 newer.receive(handle)
+                assert await newer.catch_up(PATIENCE_S)  # it has taken the place
                 await sender.send(2, until="confirmed")
                 with pytest.raises(PipeStopped, match="reads as 'orders' now"):
                     await waiting

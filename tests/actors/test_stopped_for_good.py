@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import threading
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -12,12 +13,15 @@ from typing import TypeAlias, TypeVar
 import pytest
 
 from surepipe import (
+    AsyncSender,
     Channel,
     ChannelFace,
     Listener,
     LocalRoute,
     Pipe,
     PipeClosed,
+    PipeReceiver,
+    PipeSender,
     PipeStopped,
     StacksDiffer,
     StreamReceiver,
@@ -58,13 +62,21 @@ class Scene:
         self.stack.callback(made.abort)
         return made
 
-    def replace(self, older: Pipe, make: Callable[[], Pipe]) -> None:
-        """A newer one takes the place of a pipe, which hears of it when it next has something to do there."""
+    def await_later_number(self) -> None:
+        """Who begins in a later millisecond is the newer one."""
         begun_ms = self.runtime.wall_ms()
         await_that(self.runtime, lambda: self.runtime.wall_ms() > begun_ms, "a later number")
+
+    def begin_newer(self, make: Callable[[], Pipe]) -> None:
+        """A newer one takes the place of a pipe."""
+        self.await_later_number()
         newer = make()
         newer.receive(_nothing)
         newer.send("of the newer", until="confirmed", timeout=PATIENCE_S)
+
+    def replace(self, older: Pipe, make: Callable[[], Pipe]) -> None:
+        """The same, and the older one hears of it, as it has something to do there."""
+        self.begin_newer(make)
         with pytest.raises(PipeStopped):
             older.send("of the older", until="confirmed", timeout=PATIENCE_S)
 
@@ -98,6 +110,19 @@ def _replaced_reader(scene: Scene) -> tuple[Used, Callable[[], object]]:
         sender.send("read", until="confirmed", timeout=PATIENCE_S)
         assert newer.catch_up(PATIENCE_S)
         older.receiver.crash()  # nobody takes what it has read, so it has nothing to commit
+
+    return older, stop
+
+
+def _replaced_in_a_crash(scene: Scene) -> tuple[Used, Callable[[], object]]:
+    def make() -> Pipe:
+        return scene.make(Pipe, journal=scene.store)
+
+    older = make()
+
+    def stop() -> None:
+        scene.begin_newer(make)
+        older.sender.crash()  # its next life finds the journal taken
 
     return older, stop
 
@@ -140,6 +165,7 @@ def _dying_channel(scene: Scene) -> tuple[Used, Callable[[], object]]:
 WAYS: dict[str, Way] = {
     "both are replaced": _replaced(journal=True, state=True),
     "the sender is replaced": _replaced(journal=True),
+    "the sender is replaced between two lives": _replaced_in_a_crash,
     "the receiver is replaced": _replaced(state=True, boundary="before"),
     "both are replaced, over a stream": _replaced(FROM_START, store=True, journal=True),
     "the reader is replaced": _replaced_reader,
@@ -226,6 +252,54 @@ def test_whoever_waits_already_hears_of_it(tmp_path: Path, way: str, use: str) -
         stop()
         thread.join(PATIENCE_S)
     assert heard == ["stopped"]
+
+
+@pytest.mark.parametrize("is_awaited", [False, True], ids=["sync", "async"])
+def test_a_program_that_only_looks_after_a_sender_hears_that_another_took_its_place(
+    tmp_path: Path, *, is_awaited: bool
+) -> None:
+    """``wait`` of a stream's sender, of either face: not while it goes on; whoever comes before or after hears."""
+
+    async def look_after(older: StreamSender, stop: Callable[[], None]) -> None:
+        face = AsyncSender(older)
+
+        def wait(timeout: float) -> Awaitable[bool]:
+            return face.wait(timeout) if is_awaited else asyncio.to_thread(older.wait, timeout)
+
+        assert not await wait(0)
+        waiting = asyncio.ensure_future(wait(PATIENCE_S))
+        await asyncio.to_thread(stop)
+        for heard in (waiting, wait(0)):
+            with pytest.raises(PipeStopped, match="a stopped"):
+                await heard
+
+    with sqlite_store(tmp_path) as store, ExitStack() as stack:
+        scene = Scene(ThreadRuntime(), store, stack)
+        older = scene.make(StreamSender, store=store)
+        older.send("of the older", until="confirmed", timeout=PATIENCE_S)
+
+        def stop() -> None:
+            scene.await_later_number()
+            newer = scene.make(StreamSender, store=store)
+            newer.send("of the newer", until="confirmed", timeout=PATIENCE_S)
+            with pytest.raises(PipeStopped):
+                older.send("late", until="confirmed", timeout=PATIENCE_S)
+
+        asyncio.run(look_after(older, stop))
+
+
+def test_who_waits_for_the_end_of_a_sender_has_it_when_that_is_closed(steps: StepRuntime) -> None:
+    """Not while what was sent has nobody who takes it, and not when it was only confirmed."""
+    route = LocalRoute()
+    with PipeSender("a", route=route, runtime=steps) as sender:
+        assert not sender.wait(END_S)
+        sender.send("taken")
+        with PipeReceiver("a", route=route, runtime=steps) as receiver:
+            receiver.receive(_nothing)
+            sender.flush(END_S)
+            assert not sender.wait(0)
+            sender.close()
+    assert sender.wait(0)
 
 
 def test_what_its_owner_has_closed_has_ended_in_order(steps: StepRuntime, tmp_path: Path) -> None:

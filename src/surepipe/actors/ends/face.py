@@ -385,6 +385,18 @@ class ReceivingFace(Named):
         self.check_outside("wait")
         return self.receiver.await_end(timeout)
 
+    def _warn_of_busy(self) -> None:
+        """Log that a handler goes on though this end has ended: what it still does, nobody waits for."""
+        count = len(self.receiver.works.running())
+        what = (
+            f"{count} messages that it handles are" if count > 1 else "message that it handles is"
+        )
+        if count:
+            logger.warning(
+                "%s %s is closed and its handler is still busy: the %s not confirmed",
+                *(self._noun, self.name, what),
+            )
+
     def _check_loop(self) -> None:
         """Raises MisuseError where no loop may take the messages."""
         self._check_unused()

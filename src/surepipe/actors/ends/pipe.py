@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
@@ -17,8 +16,6 @@ from surepipe.pipes.catalogue import Layers
 UNATTENDED_S = 1.0
 FAILING_S = 60.0
 """A handler that raised longer ago than this has got over it, or what it raised is no news."""
-
-logger = logging.getLogger("surepipe")
 
 
 class Pipe(Face, HandlingFace, ReplayingFace):
@@ -205,11 +202,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         is_ended = self.receiver.stop(timeout)
         is_ended = self.sender.stop(timeout) and is_ended
         if not is_ended:
-            logger.warning(
-                "pipe %s is closed and its handler is still busy: the message that it handles is "
-                "not confirmed",
-                self.name,
-            )
+            self._warn_of_busy()
 
     # Questions.
 

@@ -42,7 +42,14 @@ from surepipe.actors.tracing import ReceiverTrace
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import FencedOut
 from surepipe.errors import Fenced as FencedError
-from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreReset, StoreUnavailable
+from surepipe.errors import (
+    MisuseError,
+    PipeStopped,
+    StacksDiffer,
+    StoreReset,
+    StoreUnavailable,
+    words_of,
+)
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
@@ -105,7 +112,6 @@ class ReceiverEnd(NodeEnd):
         self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
         self._progress = ProgressCheck(self.around.bell.ring)
         self._consumers: list[ActorKeeper] = []
-        self._tasks: list[RunningTask] = []
         self.coroutines: Coroutines = self.runtime.coroutines()
         """What runs the coroutines of the handler."""
         self._is_ending = self._is_finishing = False
@@ -232,18 +238,16 @@ class ReceiverEnd(NodeEnd):
         context = copy_context()
 
         def start(actor: TaskActor, suffix: str) -> RunningTask:
-            running = RunningTask(on, actor, f"{self._handler_address}{suffix}", context)
-            self._tasks = [*(task for task in self._tasks if not task.join(0.0)), running]
-            return running
+            return RunningTask(on, actor, f"{self._handler_address}{suffix}", context)
 
         works = self.works
         if isinstance(works, LaneQueue):
-            bells = [self._watchful_bell() for _ in range(works.lanes)]
+            bells = [self._watchful_bell(lane) for lane in range(works.lanes)]
             works.serve_lanes(bells, one_at_a_time=False)
             for lane, bell in enumerate(bells):
                 self._keep(f"-{lane}", bell, self._new_lane_task(start, works, loop, lane, bell))
         else:
-            bell = self._watchful_bell()
+            bell = self._watchful_bell(0)
             self._keep(
                 "", bell, lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), "")
             )
@@ -256,10 +260,9 @@ class ReceiverEnd(NodeEnd):
                 "make it pass them on to several"
             )
 
-    def _watchful_bell(self) -> Bell:
+    def _watchful_bell(self, lane: int) -> Bell:
         def look_after() -> None:
-            for task in self._tasks:
-                task.look_after()
+            self._consumers[lane].look_after()
 
         return WatchfulBell(look_after)
 
@@ -472,14 +475,23 @@ class ReceiverEnd(NodeEnd):
             work.owner.crossed(work, through)
 
     def read_all(self) -> None:
-        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable,
-        StoreReset."""
+        """The works end when everything is settled that is in the stream now, or where the store does not say how
+        far that is, as soon as it does: who wants the end may never say so again, as a signal."""
         assert self._stream is not None
-        self.target = self._stream.end()
-        self.expect_end()
+        try:
+            self.target = self._stream.end()
+        except (StoreUnavailable, StoreReset) as error:
+            if not self.works.ended:
+                logger.warning(
+                    "pipe %s: finish waits until the store says where the stream ends, and goes on asking: %s",
+                    *(self.name, words_of(error)),
+                )
+            self.expect_end_of_stream()
+        else:
+            self.expect_end()
 
     def expect_end_of_stream(self) -> None:
-        """The sender has finished: as ``read_all``, as soon as the store says where that is."""
+        """The works end when everything is settled that is in the stream once the store says where that ends."""
         self._asks_for_end = True
         self.expect_end()
 
@@ -557,6 +569,10 @@ class ReceiverEnd(NodeEnd):
         for consumer in self._consumers:
             consumer.stop()
         self._tell_lost()
+        return self._have_ended(timeout)
+
+    def _have_ended(self, timeout: float) -> bool:
+        """Wait for the ends of all that run the handler; False when one of them takes longer."""
         end = self.runtime.now() + round(timeout * 1_000_000)
         busy = [
             consumer
@@ -614,9 +630,6 @@ class ReceiverEnd(NodeEnd):
 
     def _cancel_coroutines(self) -> bool:
         """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""
-        ending: list[RunningTask | ActorKeeper] = [*self._tasks]
-        for task in self._tasks:
-            task.cancel()
-        if self.coroutines.cancel():
-            ending += self._consumers
-        return bool(ending) and all(each.join(CANCEL_S) for each in ending)
+        are_ending = [consumer.cancel() for consumer in self._consumers]
+        are_ending.append(self.coroutines.cancel())
+        return any(are_ending) and self._have_ended(CANCEL_S)

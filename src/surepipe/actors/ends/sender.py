@@ -517,7 +517,7 @@ class SenderEnd(NodeEnd):
         kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.MISMATCH
         self.around.notices.tell(Notice(kind, 0, (), str(error)))
         is_told = StacksDiffer if isinstance(error, StacksDiffer) else PipeStopped
-        self.intake.end(is_told, f"pipe {self.name} stopped: {error}")
+        self.stop_for_good(self._stopped(str(error), is_told))
 
     def met_other_reader(self, why: str) -> None:
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""

@@ -441,6 +441,7 @@ def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(
         assert effects_in(store) == [1]
         assert isinstance(store.create("more", 1, KEEP_ALL), Created)
     assert "inside a transaction of the same store" in said[0]
+    assert "transaction.append(AppendRun(" in said[0]
 
 
 async def ended(task: asyncio.Task[object]) -> bool:

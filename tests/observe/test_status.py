@@ -38,7 +38,8 @@ from surepipe.observe.watch import (
     counts_of,
     pipes_of,
 )
-from surepipe.storage import SqliteStore
+from surepipe.storage import MemoryStore, SqliteStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S
 
 
@@ -298,6 +299,34 @@ def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> N
     assert [part.flow and part.flow.lag for part in status.pipes] == [None, 0]
     assert [part.flow and part.flow.waiting for part in status.pipes] == [None, 0]
     assert status.waiting is None
+
+
+def test_a_program_is_told_of_a_silent_store_as_a_run_is() -> None:
+    """The pipes know which of their stores are silent, and the watch takes it from them: what was true at the
+    last look was shown as true now. When the store answers again it is known again."""
+    steps, store = StepRuntime(), FaultyStore(MemoryStore())
+    with (
+        StreamSender("ship", store=store, runtime=steps) as sender,
+        Pipe("bills", runtime=steps) as bills,
+    ):
+        watch = Watch("shop", pipes_of([sender, bills]), counts_of([sender, bills]))
+
+        def seen() -> tuple[list[int | None], int | None, list[str]]:
+            status = watch.status()
+            assert [one.name for one in status.stores] == ["FaultyStore"]
+            waiting = [part.flow.waiting for part in status.pipes if part.flow is not None]
+            return waiting, status.waiting, [one.name for one in status.silent]
+
+        sender.send(1)
+        steps.advance(5)
+        assert seen() == ([0, 0], 0, [])
+        store.script(Misfortune.OUTAGE, calls=1_000_000)
+        sender.send(2)
+        steps.advance(10)
+        assert seen() == ([None, 0], None, ["FaultyStore"])
+        store.calm()
+        sender.flush()
+        assert seen() == ([0, 0], 0, [])
 
 
 def test_what_waits_in_a_stream_is_told_while_its_receiver_has_its_hands_full() -> None:

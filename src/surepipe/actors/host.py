@@ -627,6 +627,11 @@ class NodeEnd:
         """What the host of this end answers. LookupError where it has no life now; pykka's errors."""
         return self.node.ask(Ask(question, self.address))
 
+    @property
+    def store_names(self) -> frozenset[str]:
+        """How people call the stores of this end."""
+        return self._stores.names
+
     def counters(self) -> dict[str, int]:
         """Everything counted since the end was made, over all its lives."""
         if self._final:

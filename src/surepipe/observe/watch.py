@@ -10,11 +10,11 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.tracing import Columns, TraceSink
@@ -67,34 +67,73 @@ class Guaranteed(Protocol):
         ...
 
 
-def counts_of(pipes: Iterable[Guaranteed]) -> Callable[[], Counts]:
+def counts_of(pipes: Iterable[Guaranteed]) -> PipeCounts:
     """What to ask for the counters of these pipes: under the names that ``pipes_of`` gives them. Ends of one name
-    are counted together."""
-    pipes = tuple(pipes)
+    are counted together. A ``Watch`` that gets this as it is also learns which of their stores are silent."""
+    return PipeCounts(tuple(pipes))
 
-    def counts() -> Counts:
+
+class PipeCounts:
+    """The counters of these pipes when it is called, and what they know of their stores."""
+
+    def __init__(self, pipes: Sequence[Guaranteed]) -> None:
+        self._pipes = pipes
+
+    def __call__(self) -> Counts:
+        """What each has counted, by name."""
         total: dict[str, dict[str, int]] = {}
-        for pipe in pipes:
+        for pipe in self._pipes:
             found = total.setdefault(observed_as(pipe), {})
             for name, count in pipe.counters().items():
                 found[name] = found.get(name, 0) + count
         return total
 
-    return counts
+    def stores(self) -> tuple[StoreSeen, ...]:
+        """The stores of these pipes, and for how long each has given them no answer. Asks none of them."""
+        silent = silent_us(self._pipes)
+        names = sorted({name for pipe in self._pipes for name in _stores_of(pipe)} | {*silent})
+        return tuple(
+            StoreSeen(name=name, silent_s=round(silent[name] / 1e6, 1) if name in silent else None)
+            for name in names
+        )
+
+
+def silent_us(pipes: Iterable[object]) -> dict[str, int]:
+    """The stores that have given these pipes no answer, and for how long. From any thread; asks none of them."""
+    longest: dict[str, int] = {}
+    for end in (end for pipe in pipes for end in _ends_of(pipe)):
+        for name, us in end.silences.silent_us().items():
+            longest[name] = max(us, longest.get(name, 0))
+    return longest
+
+
+def _ends_of(pipe: object) -> Iterator[Any]:
+    """Whoever asks stores for it: its ends, or its book."""
+    for end in (pipe, *(getattr(pipe, name, None) for name in ("book", "sender", "receiver"))):
+        if hasattr(end, "silences"):
+            yield end
+
+
+def _stores_of(pipe: object) -> frozenset[str]:
+    return frozenset(name for end in _ends_of(pipe) for name in getattr(end, "store_names", ()))
 
 
 def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
     """The parts of a program that has pipes and no plan: one for each name. A reader of a stream that has a name
     of its own is called ``posts/mail``."""
     first_of_name: dict[str, Guaranteed] = {}
+    stores: dict[str, frozenset[str]] = {}
     for pipe in pipes:
-        first_of_name.setdefault(observed_as(pipe), pipe)
+        name = observed_as(pipe)
+        first_of_name.setdefault(name, pipe)
+        stores[name] = stores.get(name, frozenset()) | _stores_of(pipe)
     return tuple(
         Part(
             name=name,
             role="pipe",
             guarantee=f"{pipe.guarantee.headline.delivery}, {pipe.guarantee.headline.order}",
             tolerates=tuple(sorted(pipe.guarantee.headline.tolerates)),
+            stores=tuple(sorted(stores[name])),
             flow=PipeFlow(),
         )
         for name, pipe in first_of_name.items()
@@ -161,7 +200,9 @@ class Watch:
         self.name = name
         self.parts = tuple(parts)
         self.state: State = "running"
-        self.beside = RunFacts()
+        self.beside = (
+            RunFacts(stores=counters.stores) if isinstance(counters, PipeCounts) else RunFacts()
+        )
         self._node = node
         self._traced_as = traced_as
         self._counters = counters

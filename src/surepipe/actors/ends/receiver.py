@@ -62,6 +62,32 @@ logger = logging.getLogger("surepipe")
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
+class _Question:
+    """Asks a store where a stream ends, as an actor of its own: a store may take longer to give up than whoever
+    asks has time."""
+
+    def __init__(self, ask: Callable[[], tuple[int, int]], tell: Callable[[], None]) -> None:
+        self._ask, self._tell = ask, tell
+        self.answer: tuple[int, int] | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    def receive(self, message: object) -> None:
+        del message
+        try:
+            self.answer = self._ask()
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
+            self.error = error
+        self._tell()
+
+    def died(self, error: BaseException) -> None:
+        self.error = error
+        self._tell()
+
+
 class ReceiverEnd(NodeEnd):
     """The receiving end of a pipe over one side of a route.
 
@@ -504,19 +530,22 @@ class ReceiverEnd(NodeEnd):
         return works.ended
 
     def catch_up(self, timeout: float | None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer.
+        """Wait until everything is settled that is in the stream now; False when that takes longer, or the store
+        does not say in time how far that is.
 
-        Raises StoreUnavailable, StoreReset when the stream is gone, and PipeStopped when the receiver stopped for
-        good.
+        Raises StoreUnavailable without a timeout, StoreReset when the stream is gone, and PipeStopped when the
+        receiver stopped for good.
         """
         assert self._stream is not None
         works, begun = self.works, self.runtime.now()
         works.raise_failure()
         try:
-            target = self._stream.end()
+            target = self._stream.end() if timeout is None else self._end_within(timeout)
         except StoreReset:
             works.raise_failure()
             raise
+        if target is None:
+            return False
         if (
             timeout is not None
         ):  # one that was just made learns first how far it was, which is no wait for more
@@ -530,6 +559,34 @@ class ReceiverEnd(NodeEnd):
         works.signal.wait(is_there, timeout)
         works.raise_failure()
         return self._is_past(target)
+
+    def _end_within(self, timeout: float) -> tuple[int, int] | None:
+        """Where the stream ends; None when the store does not say so in time (to look may take a second). A store
+        that has refused is asked again."""
+        works, until = self.works, self.runtime.now() + round(max(timeout, BEGUN_S) * 1_000_000)
+
+        def left_s() -> float:
+            return max(0, until - self.runtime.now()) / 1_000_000
+
+        while not works.ended and left_s():
+            question = self._ask_for_end(left_s())
+            if question.error is None:
+                return question.answer
+            if not isinstance(question.error, StoreUnavailable):
+                raise question.error
+            works.signal.wait(lambda: works.ended, min(left_s(), BUILD_AGAIN_US / 1_000_000))
+        works.raise_failure()
+        return None
+
+    def _ask_for_end(self, timeout: float) -> _Question:
+        assert self._stream is not None
+        works = self.works
+        question = _Question(self._stream.end, works.signal.notify)
+        asking = self.runtime.start(question, f"{self.address}/question")
+        asking.tell(None)
+        asking.stop()
+        works.signal.wait(lambda: works.ended or question.is_answered, timeout)
+        return question
 
     def unread(self) -> int:
         """Over a stream: how many messages in it are not settled, as far as this end knows. Raises

@@ -278,9 +278,9 @@ class StreamReceiver(LoneReceiver):
         """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
         when that takes longer than ``timeout`` seconds.
 
-        Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
-        the stream ends now, StoreReset when it has no such stream any more, and MisuseError inside the handler or
-        loop.
+        False also when the store does not say in that time (a second at least) where the stream ends now; without
+        a timeout StoreUnavailable is raised then. Raises PipeStopped when the receiver stopped for good,
+        StoreReset when the store has no such stream any more, and MisuseError inside the handler or loop.
         """
         self._require_seconds(timeout)
         self.check_outside("catch_up")
@@ -324,7 +324,8 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
 
     async def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
-        when that takes longer than ``timeout`` seconds."""
+        when that takes longer than ``timeout`` seconds, or the store is silent for so long. Without a timeout that
+        raises StoreUnavailable."""
         await in_task(lambda: self.sync.check_outside("catch_up"))
         return await in_thread(lambda: self.sync.catch_up(timeout))
 

@@ -1028,7 +1028,7 @@ _BESIDE_A_HANDLER = {
     ),
 }
 """What is said of a file, and of a handler alone."""
-_DIFFERS = "without faults (by the time, by chance or by the order, say)"
+_DIFFERS = "without faults (by the time, by chance, by the order or by how batches fall, say)"
 _UNTOLD = {
     EVERYTHING: (
         f"how much comes there of each message is not the same in all runs {_DIFFERS}, so nobody knows whether "

@@ -170,7 +170,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keys=tuple(_told_of_keys(by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
         set_aside="" if unreached else _set_aside(subject, by_hand, check),
-        offspring=_offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
+        offspring=replace(
+            _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
+            leaning=dict(_leaning(runs, ends)),
+        ),
     )
 
 
@@ -484,6 +487,33 @@ def _is_same(runs: _Runs, end: str) -> bool:
     """Whether the order of messages, as far as it may change, their identities and the time don't matter to what
     an end has."""
     return Counter(runs.by_hand.arrived[end]) == Counter(runs.turned(end).arrived[end])
+
+
+def _leaning(runs: _Runs, ends: _Compared) -> Iterator[tuple[str, bool]]:
+    """The ends of which not all is the same when messages come in another order, their identities apart. Where
+    something is left out, that may depend on other messages as well."""
+    odd = [end for end in ends.expected if not _is_same(runs, end)]
+    if not odd:
+        return
+    strangers = plainly(runs.subject, runs.calm, identities={("", ""): ()})
+    for end in odd:
+        alone, turned = runs.by_hand, runs.turned(end)
+        named = veil_over([alone.arrived[end], strangers.arrived[end]])
+        known = ends.veils.get(end, named)
+        both = Veil(named.places | known.places) if named and known else None
+        if both is None or both.differ(alone.arrived[end], turned.arrived[end]):
+            yield end, _gives_alike(end, (alone, turned)) and _gives_each_as_much(runs, end)
+
+
+def _gives_each_as_much(runs: _Runs, end: str) -> bool:
+    """Whether as much comes to an end of every message of its sources."""
+    ways = [name for name in runs.subject.messages if end in runs.subject.plan.behind(name)]
+    counts = {
+        runs.by_hand.given[source, place, end]
+        for source in ways
+        for place, _ in enumerate(runs.subject.messages[source][: runs.calm.messages])
+    }
+    return len(counts) == 1
 
 
 def _is_of_each_message(runs: _Runs, end: str) -> bool:

@@ -556,12 +556,13 @@ class PlainRun(Deployment):
 
     def _give_batch(self, name: str) -> None:
         """Of one that fails each message is tried alone, as in a run."""
-        waiting = self._waiting.pop(name)
+        waiting, came = self._waiting.pop(name), len(self._it.pending)
         if len(waiting) > 1:
             try:
                 whole = [deepcopy(message) for message, _ in waiting]
                 self._pass_on(name, whole, waiting[0][1])
             except Exception:  # noqa: BLE001 - as in _give
+                del self._it.pending[came:]
                 for message, about in waiting:
                     with suppress(Exception):
                         self._pass_on(name, [message], about)

@@ -679,7 +679,9 @@ class Simulation:
             if _is_to_tell(row, example)
         ]
         found = [f"{what}, {so_often(count)}" for what, count in _counted(raised).items()]
-        found += [what for _, what in odd]
+        found += dict.fromkeys(
+            what for _, what in odd
+        )  # several parts of a message may have the same
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):

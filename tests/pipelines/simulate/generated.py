@@ -438,7 +438,7 @@ ERRORS: dict[str, tuple[str, str]] = {
         "call",
         (
             "def wrong(row):\n    BOOKS.do('book', int(row['n']), key=row['n'])\n"
-            "    return {**row, 'total': sum(BOOKS.count('book'))}\n"
+            "    return {**row, 'of all': sum(BOOKS.count('book'))}\n"
         ),
     ),
     "boundary": ("", ""),

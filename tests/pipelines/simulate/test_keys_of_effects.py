@@ -421,3 +421,20 @@ def test_what_is_never_done_is_noticed_though_it_tells_its_key() -> None:
     with pytest.raises(SimulationFailed, match=said):
         crashing(notes_it_first).run(range(80, 120))
     assert crashing(notes_it_last).run(range(80, 120)).runs == 40
+
+
+class Teller:
+    """Has what is outside for itself: each life of its process makes it anew."""
+
+    def __init__(self) -> None:
+        self._post = Outside("post of its own")
+
+    def __call__(self, row: Row, context: Context) -> Row:
+        key = context.id.key
+        self._post.do("tell", [row["n"], key], key=key)
+        return row
+
+
+def test_what_several_lives_have_done_is_counted_together() -> None:
+    """Each by an object of its own."""
+    assert crashing(Teller).run(range(20)).runs == 20

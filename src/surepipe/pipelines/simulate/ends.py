@@ -373,13 +373,15 @@ class Nth:
 
 
 def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
-    """Effects outside of the run, and how many there are of each action; with the stages that asked for them."""
+    """Effects outside of the run, and how many there are of each action; with the stages that asked for them. Each
+    life of a process may have objects of its own for one thing outside."""
     found = effects_of(outsides)
     asked_by = {effect[:2]: who for effect, who in reversed(found.items())}
+    totals = Counter[tuple[str, str]]()
     for outside in outsides:
-        for action, times in outside.totals():
-            who = asked_by[outside.name, action]
-            found |= {(outside.name, action, Nth(number + 1)): who for number in range(times)}
+        totals.update({(outside.name, action): times for action, times in outside.totals()})
+    for look, times in totals.items():
+        found |= {(*look, Nth(number + 1)): asked_by[look] for number in range(times)}
     return found
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 
 import pytest
@@ -438,3 +438,20 @@ class Teller:
 def test_what_several_lives_have_done_is_counted_together() -> None:
     """Each by an object of its own."""
     assert crashing(Teller).run(range(20)).runs == 20
+
+
+def says_that_one_came(rows: Sequence[Row], context: Context) -> Sequence[Row]:
+    """Of each batch the same."""
+    mail.do("tell", "a batch", key=context.id.key)
+    return rows
+
+
+def test_what_is_done_once_for_each_batch_is_not_counted_upon() -> None:
+    """Under faults more messages fall into one."""
+    seven = SAMPLE.replace("messages: 4", "messages: 7").replace(
+        "{n: 4}]", "{n: 4}, {n: 5}, {n: 6}, {n: 7}]"
+    )
+    placed = BEHIND_A_BATCH.replace("WORK", says_that_one_came.__name__)
+    text = f"{HEAD}{placed}{seven}".replace("CALL ", f"{__name__}:")
+    found = simulation_of(loads(text), faults="claim").campaign(range(60))
+    assert found.failures == {}

@@ -274,18 +274,19 @@ class _Outside:
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
         unchecked = {**self.keyless, **dict(of_batches.differing(back))}
         again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
-        steady = {
+        in_any_order = {
             what
             for what in again
             if what in runs.turned(_whose(what, by_hand.effects[what]).stage).effects
         }
         self.by_order = {
             (by_hand.effects[what].partition(" ")[0], "does outside")
-            for what in again - steady
+            for what in again - in_any_order
             if not check.judges(what[:2])
         }
         if runs.subject.needs_all and runs.subject.functions().check is None:
             self.by_order |= {(stage, "answers") for stage in _answering_otherwise(runs)}
+        steady = in_any_order.intersection(*(one.effects for one in runs.together))
         self.effects = {
             what: who
             for what, who in all_done(runs.world.outsides).items()

@@ -568,13 +568,16 @@ class ReceiverEnd(NodeEnd):
         def left_s() -> float:
             return max(0, until - self.runtime.now()) / 1_000_000
 
-        while not works.ended and left_s():
+        def has_failed() -> bool:
+            return works.failure is not None
+
+        while left_s() and not has_failed():
             question = self._ask_for_end(left_s())
             if question.error is None:
                 return question.answer
             if not isinstance(question.error, StoreUnavailable):
                 raise question.error
-            works.signal.wait(lambda: works.ended, min(left_s(), BUILD_AGAIN_US / 1_000_000))
+            works.signal.wait(has_failed, min(left_s(), BUILD_AGAIN_US / 1_000_000))
         works.raise_failure()
         return None
 
@@ -585,7 +588,10 @@ class ReceiverEnd(NodeEnd):
         asking = self.runtime.start(question, f"{self.address}/question")
         asking.tell(None)
         asking.stop()
-        works.signal.wait(lambda: works.ended or question.is_answered, timeout)
+        works.signal.wait(
+            lambda: question.is_answered or works.failure is not None,
+            timeout,
+        )
         return question
 
     def unread(self) -> int:

@@ -117,11 +117,15 @@ class Findings:
         self.property = violation.property
         self.end = violation.end or violation.pipe.rpartition("/")[2]
 
+    def promises(self) -> Sequence[Verdict]:
+        """Of each pipe, and then of each way through the plan."""
+        return (*self.assessment.pipes, *self.assessment.ways) if self.assessment else ()
+
     def as_lines(self) -> Iterator[Line]:
         if self.failure:
             yield from (line(text) for text in self.failure.splitlines())
         if self.assessment is not None and not self.complaint:
-            for verdict in (*self.assessment.pipes, *self.assessment.ways):
+            for verdict in self.promises():
                 yield from self._held(verdict)
         for why, faults in self.untried.items():
             yield line(("not tried: ", "warn"), f"{faults_text(faults)}, as {why}")
@@ -209,9 +213,8 @@ class Findings:
     def _words(self) -> dict[str, str]:
         if self.assessment is None or self.complaint:
             return {}
-        verdicts = (*self.assessment.pipes, *self.assessment.ways)
         word_for = self._word_beside_a_failure if self.failure else self.word_for
-        return {verdict.name: word_for(verdict) for verdict in verdicts}
+        return {verdict.name: word_for(verdict) for verdict in self.promises()}
 
     def _word_beside_a_failure(self, verdict: Verdict) -> str:
         """A campaign ends at the first finding: of what that is not about, nothing more is known."""
@@ -355,15 +358,13 @@ def _spoken_of(verdict: Verdict, *, has_asked: bool = False) -> Sequence[Claim]:
 
 def _promised(found: Findings) -> Faults:
     """All that is said to be survived, by some headline or by what is expected."""
-    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    expected = (claim.tolerates for one in verdicts for claim in one.expected)
-    return NO_FAULTS.union(*(one.tolerates for one in verdicts), *expected)
+    expected = (claim.tolerates for one in found.promises() for claim in one.expected)
+    return NO_FAULTS.union(*(one.tolerates for one in found.promises()), *expected)
 
 
 def _judged(found: Findings) -> Faults:
     """All that struck in runs in which some of that was judged."""
-    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    claims = (claim for one in verdicts if one.explanation for claim in _spoken_of(one))
+    claims = (claim for one in found.promises() if one.explanation for claim in _spoken_of(one))
     return NO_FAULTS.union(*(judged_through(one, found.results) for one in claims))
 
 

@@ -40,7 +40,7 @@ from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions, require_count
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
 
@@ -431,9 +431,8 @@ class Assembly:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
         self._require_own_rows()
         if self.stream is not None:
-            layer = next(one for one in self.layers if isinstance(one, Stream))
             self.stream.write_as(
-                layer.producer or self.name,
+                stream_layer(self.layers).producer or self.name,
                 self._holds_rows,
                 self._confirmed_before(),
                 alone=len(self.layers) == 1,

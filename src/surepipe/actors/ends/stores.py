@@ -193,8 +193,8 @@ class StackRecords:
         )
 
     def _described(self) -> StreamInfo:
-        info = self._store.info(self._stream)
-        if not isinstance(info, StreamInfo):
+        info = self._info()
+        if isinstance(info, NoStream):
             raise StoreUnavailable(said_of("stream", self._stream, info))
         return info
 
@@ -302,7 +302,8 @@ class StackRecords:
         """
         if LAYER_ABOVE not in self._terms.stack:
             return
-        producers = info.producers if (info := self._info()) is not None else ()
+        info = self._info()
+        producers = info.producers if isinstance(info, StreamInfo) else ()
         others = (one.producer for one in producers if one.last and one.producer != producer)
         layered = filter(self._has_layers, islice(others, OTHERS_MAX))
         if (other := next(layered, None)) is not None:
@@ -317,12 +318,11 @@ class StackRecords:
         """Whether a producer has ever written with layers above the stream."""
         return any(LAYER_ABOVE in one.terms.stack for one in self._written_by(producer))
 
-    def _info(self) -> StreamInfo | None:
-        """None where there is no such stream."""
+    def _info(self) -> StreamInfo | NoStream:
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo | NoStream):
             raise StoreUnavailable(said_of("stream", self._stream, info))
-        return info if isinstance(info, StreamInfo) else None
+        return info
 
     # The records.
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from surepipe.pipelines.assessing import Assessment
     from surepipe.pipelines.loading import Document
     from surepipe.pipelines.plan import Plan
+
+
+NamesOf: TypeAlias = Callable[[Path], Collection[str] | None]
+"""Tells which names a file of code has."""
 
 
 def check(
@@ -101,17 +106,18 @@ def _judge(
 
 def _not_found(plan: Plan) -> Iterator[str]:
     """What `run` would end at: functions that are nowhere where it looks. Imports nothing."""
-    from surepipe.pipelines.users_code import functions_in, look_first_in
+    from surepipe.pipelines.users_code import functions_in, look_first_in, names_in
 
+    names_of = cache(names_in)  # several functions stand in one file
     places = look_first_in(plan.folder)
     own = [*dict.fromkeys(place for place in (plan.folder, Path.cwd()) if place is not None)]
     for part, key, path in functions_in(plan.parts):
-        why = _why_not_there(path, places, own)
+        why = _why_not_there(path, places, own, names_of)
         if why:
             yield f"{part.word} {part.name}: {key.replace('_', '-')} is {path}, and {why}: run would end at it"
 
 
-def _why_not_there(path: str, places: Sequence[str], own: Sequence[Path]) -> str:
+def _why_not_there(path: str, places: Sequence[str], own: Sequence[Path], names_of: NamesOf) -> str:
     from surepipe.pipelines.users_code import is_users
 
     module, _, name = path.partition(":")
@@ -119,15 +125,14 @@ def _why_not_there(path: str, places: Sequence[str], own: Sequence[Path]) -> str
     if found is None:
         return f"there is no module {module} in {' or '.join(map(str, own))}, or among what is installed"
     has_text = found.suffix == ".py" and is_users(str(found))
-    return _why_not_in(found, name.partition(".")[0]) if has_text else ""
+    return _why_not_in(found, name.partition(".")[0], names_of) if has_text else ""
 
 
-def _why_not_in(file: Path, name: str) -> str:
+def _why_not_in(file: Path, name: str, names_of: NamesOf) -> str:
     from surepipe.pipelines.problems import nearest
-    from surepipe.pipelines.users_code import names_in
 
     try:
-        names = names_in(file)
+        names = names_of(file)
     except SyntaxError as error:
         return f"{file}:{error.lineno} is no Python: {error.msg}"
     except ValueError as error:

@@ -71,6 +71,11 @@ async def _async_block() -> AsyncGenerator[None]:
     yield
 
 
+async def _rows() -> AsyncGenerator[None]:
+    yield
+
+
+_CLOSING: type = type(_rows().aclose())
 _BLOCKS: tuple[type, ...] = (type(_block()), type(_async_block()))
 """What a call of a ``contextmanager`` gives: its body runs in a ``with`` statement only."""
 _LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap, *_BLOCKS)
@@ -353,12 +358,26 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
             loop.call_exception_handler(
                 {"message": "a task of a handler wanted to end the process", "exception": error}
             )
-    left = asyncio.all_tasks(loop)
+    left = [task for task in asyncio.all_tasks(loop) if not _closes_a_generator(task)]
     for task in left:
         task.cancel()
     if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
+    loop.run_until_complete(close_generators(loop))
     loop.close()
+
+
+async def close_generators(loop: asyncio.AbstractEventLoop) -> None:
+    """Those that a handler left in the middle: what they hold until a ``finally`` is given back, before their loop
+    is closed."""
+    closing = [task for task in asyncio.all_tasks(loop) if _closes_a_generator(task)]
+    closing.append(loop.create_task(loop.shutdown_asyncgens()))
+    await asyncio.wait(closing, timeout=CANCEL_S)
+
+
+def _closes_a_generator(task: asyncio.Task[Any]) -> bool:
+    """What Python begins where nobody holds the generator any more."""
+    return isinstance(task.get_coro(), _CLOSING)
 
 
 SHARED_LOOP = SharedLoop()
@@ -639,6 +658,7 @@ class TurnCoroutines:
         loop = VirtualLoop(self._now, self._sleep)
         with outside_of_loops(), contextlib.closing(loop):
             result, error = loop.run_until_complete(outcome_of(awaiting, call))
+            loop.run_until_complete(close_generators(loop))
         if error is not None:
             raise error
         return result

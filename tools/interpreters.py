@@ -105,11 +105,15 @@ def _failed(report: Path) -> list[str]:
     """Which tests failed, and why. None where pytest ended in another way: that is a failure, too."""
     cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
     failed = [
-        f"{case.get('classname')}::{case.get('name')} failed: {' '.join(failure.get('message', '').split())[:LINE_MAX]}"
+        f"{case.get('classname')}::{case.get('name')} failed: {_line(failure.get('message', ''))}"
         for case in cases
         for failure in (*case.findall("failure"), *case.findall("error"))
     ]
     return failed or ["no test failed, and pytest did: see above"]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:LINE_MAX]
 
 
 def _run(command: list[str]) -> bool:

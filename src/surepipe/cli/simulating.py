@@ -199,7 +199,7 @@ class Findings:
             "missing": list(self.missing),
             "unexercised": list(self.unexercised),
             "unreached": list(self.unreached),
-            "unjudged": list(self.unjudged),
+            "unjudged": [*self.unjudged, *self._unknown_beside_a_failure()],
             "untried": {why: in_order(faults) for why, faults in self.untried.items()},
             "left_out": self.left_out,
             "notes": self.notes,
@@ -223,6 +223,11 @@ class Findings:
         else:
             is_about = self.end in verdict.parts if self.end else len(verdict.parts) > 1
         return VIOLATED if is_about else NOT_JUDGED
+
+    def _unknown_beside_a_failure(self) -> Iterator[str]:
+        for name, word in self._words().items():
+            if self.failure and word == NOT_JUDGED:
+                yield f"{name}, because the schedules ended with what was violated: mend that, and run it again"
 
 
 def simulate_file(request: SimulateRequest) -> Findings:

@@ -446,6 +446,8 @@ def test_a_violation_has_its_verdicts_and_notes_in_json(tmp_path: Path) -> None:
     said = held_of(tmp_path, CHECKED, SHOP + 'simulate: {check: "shop_stages:wrong"}\n')
     assert (said["exit"], said["violated"]) == (Exit.VIOLATED, "user")
     assert said["verdicts"] == {"intake": "not judged", "lines to out": "violated"}
+    (why,) = cast("list[str]", said["unjudged"])
+    assert why.startswith("intake, because the schedules ended ")
     assert any("shop_stages.last" in note for note in cast("list[str]", said["notes"]))
 
 

@@ -90,12 +90,18 @@ class PipeCounts:
 
     def stores(self) -> tuple[StoreSeen, ...]:
         """The stores of these pipes, and for how long each has given them no answer. Asks none of them."""
-        silent = silent_us(self._pipes)
-        names = sorted({name for pipe in self._pipes for name in _stores_of(pipe)} | {*silent})
         return tuple(
-            StoreSeen(name=name, silent_s=round(silent[name] / 1e6, 1) if name in silent else None)
-            for name in names
+            StoreSeen(name=name, silent_s=round(seconds, 1) or None)
+            for name, seconds in silent_s(self._pipes).items()
         )
+
+
+def silent_s(pipes: Sequence[object]) -> dict[str, float]:
+    """Each store that these pipes need, by name, and for how long it has given them no answer: 0 while it answers.
+    From any thread; asks none of them."""
+    silent = silent_us(pipes)
+    names = sorted({name for pipe in pipes for name in stores_of(pipe)} | silent.keys())
+    return {name: silent.get(name, 0) / 1_000_000 for name in names}
 
 
 def silent_us(pipes: Iterable[object]) -> dict[str, int]:
@@ -114,8 +120,10 @@ def _ends_of(pipe: object) -> Iterator[Any]:
             yield end
 
 
-def _stores_of(pipe: object) -> frozenset[str]:
-    return frozenset(name for end in _ends_of(pipe) for name in getattr(end, "store_names", ()))
+def stores_of(pipe: object) -> frozenset[str]:
+    """The names of the stores that a pipe or an end needs, as far as it says so."""
+    known = (pipe, *_ends_of(pipe))
+    return frozenset(name for end in known for name in getattr(end, "store_names", ()))
 
 
 def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
@@ -126,7 +134,7 @@ def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
     for pipe in pipes:
         name = observed_as(pipe)
         first_of_name.setdefault(name, pipe)
-        stores[name] = stores.get(name, frozenset()) | _stores_of(pipe)
+        stores[name] = stores.get(name, frozenset()) | stores_of(pipe)
     return tuple(
         Part(
             name=name,

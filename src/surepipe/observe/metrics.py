@@ -159,7 +159,7 @@ def _families(
 ) -> Iterator[Metric]:
     totals: dict[str, dict[str, int]] = {}
     for counted in all_counted:
-        unknown = frozenset() if silent.isdisjoint(stores_of(counted)) else OF_STREAMS
+        unknown = frozenset[str]() if silent.isdisjoint(stores_of(counted)) else OF_STREAMS
         for name, value in counted.counters().items():
             if name in unknown:
                 continue

@@ -223,8 +223,8 @@ def test_a_traceback_can_not_clear_the_terminal(
 def test_a_letter_says_whose_message_it_was_where_the_number_alone_does_not(
     surepipe: Command, bury: Callable[[bytes], None]
 ) -> None:
-    """What was forwarded into a stream is all number 1 of epoch 1. Of a sender with the stream's name, of a source's
-    row and of a message of a book, pipe, epoch and number say enough."""
+    """What was forwarded into a stream is all number 1 of epoch 1. Of a sender with the stream's name, of
+    a source's row and of a message of a book, pipe, epoch and number say enough."""
     bury(b"one")
     rest = (b"two", 2, 0, 1_000_000, "NoPrice", "gold")
     with SqliteStore("shop.db") as store:

@@ -247,9 +247,8 @@ class LaneDelivery(DeliveryBase):
             return taken
         while waiting and len(taken) < min(RUN_MAX, self.options.deliver_max):
             last, following = taken[-1], waiting[0]
-            if (
-                following.speaker != last.speaker or following.seq <= last.seq
-            ):  # a repeat that its layer lets through
+            is_apart = following.speaker != last.speaker
+            if is_apart or following.seq <= last.seq:  # a repeat that its layer lets through
                 break
             taken.append(waiting.popleft())
         return taken
@@ -436,7 +435,8 @@ class LaneDelivery(DeliveryBase):
         """Once for each message: it keeps failing, and what was received behind it fills the window."""
         if not self.failing or not self._is_window_full():
             return
-        for speaker in self.unsettled:
+        speakers = [self.runs[0][0]] if self.window.in_turn else self.unsettled
+        for speaker in speakers:
             oldest = self._oldest(speaker)
             known = self.failing.get((*speaker, oldest))
             if known is None or self.stalled_for.get(speaker) == oldest:

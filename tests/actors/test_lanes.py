@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 import uuid
 from collections import defaultdict
@@ -30,6 +31,7 @@ from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.core.effects import Deliver
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Transaction
 from surepipe.errors import (
     CompositionError,
     ConfigurationError,
@@ -38,9 +40,17 @@ from surepipe.errors import (
     PipeFull,
 )
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.storage import SqliteStore
 from surepipe.storage.letters import DeadLetterStream
 from tests.actors.kit import PATIENCE_S, Noted, await_that
-from tests.actors.stored_kit import STREAM, sqlite_store
+from tests.actors.stored_kit import (
+    QUICK_STREAM,
+    STREAM,
+    effects_in,
+    make_effects,
+    put_effect,
+    sqlite_store,
+)
 
 Message = dict[str, object]
 
@@ -639,6 +649,158 @@ def test_with_journal_and_state_the_next_pipe_of_the_name_goes_on(tmp_path: Path
             pipe.flush(PATIENCE_S)
     assert second.by_key["a"] == list(range(0, 20, 2))
     assert second.by_key["b"] == list(range(1, 20, 2))
+
+
+# What a handler forwards: each message has a producer of its own, and all are number 1 of epoch 1.
+
+
+def forward(received: object, transaction: Transaction) -> None:
+    """Into the stream "out", in the transaction in which the message is done."""
+    number = read(received)[1]
+    payload = json.dumps(received).encode()
+    transaction.append(AppendRun("out", f"out/{number}", 1, 1, [payload]))
+
+
+def forward_all(store: SqliteStore, messages: list[Message]) -> None:
+    """Send these through a pipe that forwards them."""
+    with Pipe("in", journal=store, state=store, boundary="committed") as pipe:
+        pipe.receive(forward)
+        pipe.send_many(messages)
+        pipe.flush(PATIENCE_S)
+
+
+def test_a_forwarded_message_that_waits_holds_up_its_own_key_and_no_other(tmp_path: Path) -> None:
+    """The handler of a waits: everything of b to e is handled meanwhile. The lease names the message."""
+    book = Book("a")
+    with sqlite_store(tmp_path) as store:
+        store.create("out", 1, KEEP_ALL)
+        forward_all(store, numbered("abcde", 100))
+        with StreamReceiver(
+            "out", STREAM, store=store, codec="json", key="customer", lanes=2
+        ) as receiver:
+            receiver.receive(book)
+            await_that(receiver.receiver.runtime, lambda: len(book.order) == 80, "others go on")
+            (lease,) = receiver.leases()
+            assert (lease.key, lease.producer, lease.epoch, lease.seq) == ("a", "out/0", 1, 1)
+            book.opened.set()
+            assert receiver.catch_up(PATIENCE_S)
+    assert book.is_in_order()
+    assert sorted(book.order) == list(range(100))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_through_crashes_nothing_that_was_forwarded_is_lost_and_each_letter_is_its_own(
+    seed: int, tmp_path: Path
+) -> None:
+    """Handlers that fail, a receiver and a lane that die with several in work, and a second receiver: each key in
+    order and whole; three messages that fail for good are three letters with names of their own."""
+    letters = DeadLetters()
+    failures = {7: 1, 20: 99, 21: 99, 33: 99}
+    seen: dict[str, list[int]] = defaultdict(list)
+    deaths: dict[int, Callable[[], None]] = {}
+
+    def handle(received: object) -> None:
+        key, number = read(received)
+        if failures.get(number, 0):
+            failures[number] -= 1
+            raise ValueError(number)
+        seen[key].append(number)
+        if number in deaths:
+            deaths.pop(number)()
+
+    with sqlite_store(tmp_path) as store:
+        store.create("out", 1, KEEP_ALL)
+        forward_all(store, numbered("abcde", 90))
+        for is_last in (False, True):
+            with StreamReceiver(
+                "out",
+                QUICK_STREAM,
+                store=store,
+                codec="json",
+                key="customer",
+                lanes=3,
+                retries=3,
+                retry_min_s=0.01,
+                dead_letter=letters,
+            ) as receiver:
+                if not is_last:
+                    deaths[25 + seed] = receiver.receiver.crash
+                    deaths[40 + seed] = partial(receiver.receiver.crash_consumer, seed % 3)
+                receiver.receive(handle)
+                assert receiver.catch_up(PATIENCE_S)
+    assert not deaths
+    assert {(one.producer, one.epoch, one.seq) for one in letters} == {
+        (f"out/{number}", 1, 1) for number in (20, 21, 33)
+    }
+    for at, key in enumerate("abcde"):
+        highest, own = -1, [n for n in range(at, 90, 5) if n not in (20, 21, 33)]
+        for number in seen[key]:
+            place = own.index(number)
+            assert place <= highest + 1, f"seed {seed}: {key} skipped to {number}"
+            highest = max(highest, place)
+        assert highest == len(own) - 1, f"seed {seed}: {key} is not complete"
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_committed_what_was_forwarded_has_its_effect_once_through_crashes(
+    seed: int, tmp_path: Path
+) -> None:
+    """One after the other, with the effect in the transaction of the place: the receiver dies twice."""
+    deaths: dict[object, Callable[[], None]] = {}
+
+    def handle(received: object, transaction: Transaction) -> None:
+        number = read(received)[1]
+        put_effect(number, transaction)
+        if number in deaths:
+            deaths.pop(number)()
+
+    with sqlite_store(tmp_path) as store:
+        make_effects(store)
+        store.create("out", 1, KEEP_ALL)
+        forward_all(store, numbered("abc", 60))
+        with StreamReceiver(
+            "out",
+            QUICK_STREAM,
+            store=store,
+            codec="json",
+            boundary="committed",
+        ) as receiver:
+            deaths[5 + seed], deaths[30 + seed] = receiver.receiver.crash, receiver.receiver.crash
+            receiver.receive(handle)
+            assert receiver.catch_up(PATIENCE_S)
+        assert not deaths
+        assert effects_in(store) == list(range(60))
+
+
+def test_notices_and_letters_of_forwarded_messages_say_whose_they_are(tmp_path: Path) -> None:
+    """All are "epoch 1, message 1": only the producer tells them apart, in words and as a field."""
+    noted, letters = Noted(), DeadLetters()
+
+    def refuse(_: object) -> None:
+        raise ValueError("no")
+
+    with sqlite_store(tmp_path) as store:
+        store.create("out", 1, KEEP_ALL)
+        forward_all(store, numbered("ab", 2))
+        with StreamReceiver(
+            "out",
+            QUICK_STREAM,
+            store=store,
+            codec="json",
+            key="customer",
+            lanes=2,
+            retries=1,
+            dead_letter=letters,
+            notices=noted,
+        ) as receiver:
+            receiver.receive(refuse)
+            assert receiver.catch_up(PATIENCE_S)
+    told = sorted(noted.notices, key=lambda notice: notice.producer)
+    assert [notice.producer for notice in told] == ["out/0", "out/1"]
+    assert "Poison, producer 'out/0', epoch 1, message 1: 1 attempt" in str(told[0])
+    lines = sorted(letters.show().splitlines())
+    assert lines[0].startswith("out producer 'out/0' epoch 1 seq 1: 1 attempt")
+    assert lines[1].startswith("out producer 'out/1' epoch 1 seq 1: 1 attempt")
 
 
 # Keys.

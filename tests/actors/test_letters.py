@@ -25,6 +25,14 @@ def test_a_letter_stored_twice_is_one_letter() -> None:
     assert len(letters) == 2
 
 
+def test_messages_of_several_producers_with_one_number_have_a_letter_each() -> None:
+    """What was forwarded into a stream under names of its own is all number 1 of epoch 1 (pipes D-3)."""
+    letters = DeadLetters()
+    for producer in ("out/1", "out/2", "out/1"):
+        letters(replace(LETTER, epoch=1, seq=1, producer=producer))
+    assert [letter.producer for letter in letters] == ["out/1", "out/2"]
+
+
 def test_a_full_list_refuses_and_loses_nothing() -> None:
     """The message stays with its pipe until there is room (pipes D-4)."""
     letters = DeadLetters(letters_max=1)

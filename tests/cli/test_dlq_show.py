@@ -218,3 +218,29 @@ def test_a_traceback_can_not_clear_the_terminal(
     shown = surepipe("dlq", "show", *PLACE).out
     assert "\x1b" not in shown
     assert "  NoPrice: \\x1b[2J\n" in shown
+
+
+def test_a_letter_says_whose_message_it_was_where_the_number_alone_does_not(
+    surepipe: Command, bury: Callable[[bytes], None]
+) -> None:
+    """What was forwarded into a stream is all number 1 of epoch 1. Of a sender with the stream's name, of
+    a source's row and of a message of a book, pipe, epoch and number say enough."""
+    bury(b"one")
+    rest = (b"two", 2, 0, 1_000_000, "NoPrice", "gold")
+    with SqliteStore("shop.db") as store:
+        letters = DeadLetterStream(store, "dead")
+        letters(Letter("out", 0, 1, 1, *rest, producer="out/7\x1b"))
+        letters(Letter("out", 0, 1, 1, *rest, producer="out"))
+        letters(Letter("shop/lines", 0, 5, 3, *rest, producer="12 0123456789abcdef"))
+        letters(Letter("book@web", 0, 5, 3, *rest, producer="6fTk"))
+    lines = surepipe("dlq", "list", "shop.yaml").out.splitlines()[1:]
+    assert [line.strip().partition(",")[0] for line in lines] == [
+        "1: shop/intake epoch 5 seq 23",
+        "2: out producer 'out/7\\x1b' epoch 1 seq 1",
+        "3: out epoch 1 seq 1",
+        "4: shop/lines epoch 5 seq 3",
+        "5: book@web epoch 5 seq 3",
+    ]
+    listed = surepipe("dlq", "list", "shop.yaml", "--json").json["main/dead"]
+    assert [one["producer"] for one in listed[:3]] == ["", "out/7\x1b", "out"]
+    assert surepipe("dlq", "show", "shop.yaml", "main/dead", 2, "--json").json["producer"]

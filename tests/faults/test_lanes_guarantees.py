@@ -215,9 +215,9 @@ class FailedIsDone(LaneDelivery):
 class KeysAreIgnored(LaneDelivery):
     """Each message has a line of its own."""
 
-    def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def take(self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = "") -> None:
         self.key_of = _each_its_own
-        super().take(epoch, first, payloads)
+        super().take(epoch, first, payloads, producer)
 
 
 def _each_its_own(payload: bytes) -> Key:

@@ -109,7 +109,7 @@ class CoversMore(multi_unconfirmed.Sender):
 class ReportsHighest(multi_unconfirmed.Receiver):
     """PL-5: says the highest that it has settled, and not up to where there is no gap."""
 
-    def settled(self, epoch: int, first: int, last: int) -> None:
+    def settled(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """All below counts too."""
         super().settled(epoch, first, last)
         session = self.sessions[epoch]

@@ -44,12 +44,12 @@ class CommitsBefore(stream.Receiver):
         if self.work.end > before and self.committing is None:
             self._commit()
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), producer: str = "") -> object:
         """As if everything in work were done."""
         self.work.next, former = self.work.end, self.work.next
         anchor, self.work.anchor = self.work.anchor, None
         try:
-            return super().cursor(epoch, also)
+            return super().cursor(epoch, also, producer)
         finally:
             self.work.next, self.work.anchor = former, anchor
 
@@ -57,13 +57,13 @@ class CommitsBefore(stream.Receiver):
 class CommitsTooFar(stream.Receiver):
     """PL-21: one entry too many."""
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), producer: str = "") -> object:
         """One behind the place."""
         former = self.work.next
         anchor, self.work.anchor = self.work.anchor, None
         self.work.next = former + 1 if former > 1 else former
         try:
-            return super().cursor(epoch, also)
+            return super().cursor(epoch, also, producer)
         finally:
             self.work.next, self.work.anchor = former, anchor
 

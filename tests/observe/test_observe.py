@@ -219,3 +219,24 @@ def test_log_lines_are_json_and_notices_name_their_messages() -> None:
     assert first["level"] == "warning"
     assert first["detail"] == "5 attempts"
     assert second["text"] == "plain 1"
+
+
+def test_a_notice_names_the_producer_where_its_stream_has_another_name() -> None:
+    """In words only there; as a field of the line always."""
+    stream = io.StringIO()
+    handler = log_as_json(stream)
+    logger = logging.getLogger("surepipe")
+    told = ("out", "receiver", NoticeKind.POISON, 1, ((1, 1),), "5 attempts", "")
+    try:
+        for producer in ("out/7", "out", ""):
+            logger.warning("%s", PipeNotice(*told, producer))
+    finally:
+        logger.removeHandler(handler)
+    lines = [json.loads(line) for line in stream.getvalue().splitlines()]
+    plain = "pipe out (receiver): Poison, epoch 1, message 1: 5 attempts"
+    assert [line["text"] for line in lines] == [
+        plain.replace("epoch", "producer 'out/7', epoch"),
+        plain,
+        plain,
+    ]
+    assert [line["producer"] for line in lines] == ["out/7", "out", ""]

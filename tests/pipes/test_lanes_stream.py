@@ -148,8 +148,8 @@ def test_what_was_refused_is_read_again_when_the_rest_is_answered() -> None:
     wire.advance(50 * MS)
     assert len(reader.waits) == 1
     [stream] = reader.receiver.layers
-    epoch = next(iter(reader.open.values())).epoch
-    stream.refused(epoch, 1, 1)
+    delivery = next(iter(reader.open.values()))
+    stream.refused(delivery.epoch, 1, 1, delivery.producer)
     assert len(reader.waits) == 1
     reader.work_all("b")
     before = reads_from(reader, 1)
@@ -170,7 +170,8 @@ def test_what_was_refused_is_read_again_though_the_last_answer_came_while_a_read
         wire.advance(MS)
     assert isinstance(reader.calls[0][1], ReadFrom)
     [stream] = reader.receiver.layers
-    stream.refused(next(iter(reader.open.values())).epoch, 1, 1)
+    delivery = next(iter(reader.open.values()))
+    stream.refused(delivery.epoch, 1, 1, delivery.producer)
     reader.work_all("b")
     before = reads_from(reader, 1)
     wire.hold = False
@@ -342,3 +343,97 @@ def test_each_key_is_in_order_and_nothing_is_lost_whatever_calls_and_readers_do(
             assert own == sorted(set(own)), f"seed {seed}, key {key}"
     if len(lives) == 1:
         assert len(lives[0].payloads) == len(set(lives[0].payloads))
+
+
+# What was forwarded: each message has a producer of its own, and all are number 1 of epoch 1.
+
+
+def forward(wire: StreamWire, *texts: str) -> None:
+    """Append each under its own name, as a handler does that forwards into a stream."""
+    for text in texts:
+        wire.store.append(wire.pipe, f"out/{text}", 1, 1, [text.encode()])
+    wire.do(lambda: None)
+
+
+def test_a_forwarded_message_that_fails_holds_up_its_own_key_and_no_other() -> None:
+    """a:1 fails for ever, a:2 waits for it; forty others are handled, and nothing is committed behind a:1."""
+    wire = started(read_max=64)
+    reader = reader_of(wire)
+    reader.poison[b"a:1"] = -1
+    others = [f"{number % 5}:{number}" for number in range(40)]
+    forward(wire, "a:1", "a:2", *others)
+    for _ in range(5):
+        wire.advance(5 * MS)
+        reader.work_all()
+    assert sorted(reader.payloads) == sorted(text.encode() for text in others)
+    assert reader.committed() == 1
+    reader.poison.clear()
+    wire.advance(2 * SECOND)
+    reader.work_all()
+    wire.advance(SECOND)
+    assert reader.payloads[40:] == [b"a:1", b"a:2"]
+    assert reader.committed() == 43
+
+
+def test_at_read_max_a_notice_names_the_forwarded_message_that_holds_everything_up() -> None:
+    """14 others are settled behind a:1, each of a producer of its own: the bound counts them, too (pipes P-9). c:1
+    fails as well, and holds up its own key only."""
+    wire = started(read_max=16)
+    reader = reader_of(wire)
+    reader.poison |= {b"a:1": -1, b"c:1": -1}
+    forward(wire, "a:1", "c:1", *(f"b:{number}" for number in range(60)))
+    for _ in range(30):
+        reader.work_all()
+        wire.advance(50 * MS)
+    assert len(reader.payloads) == 14
+    assert reader.receiver.delivery.in_work[0] == 16
+    stalled = [notice for notice in reader.notices if notice.kind is NoticeKind.STALLED]
+    assert [(notice.producer, notice.ranges) for notice in stalled] == [("out/a:1", ((1, 1),))]
+
+
+@pytest.mark.parametrize("seed", range(15))
+def test_of_what_was_forwarded_nothing_is_lost_nor_repeated_but_what_stands_behind_the_position(
+    seed: int,
+) -> None:
+    """Calls lost, doubled, late; handlers fail, some for good; three crashes with several in work. A crash brings
+    back what stands behind the committed position and nothing before it."""
+    faults = CallFaults(lost=0.05, unanswered=0.05, doubled=0.05, unavailable=0.05)
+    wire = started(LETTERS, seed=seed, faults=faults, read_max=24)
+    rng = random.Random(seed)
+    texts = [f"{rng.choice('aabcd')}:{number}" for number in range(80)]
+    index_of = {text.encode(): index for index, text in enumerate(texts, 1)}
+    poison = {text.encode(): rng.choice([1, -1]) for text in rng.sample(texts, 8)}
+    lost = {payload for payload, times in poison.items() if times < 0}
+    reader_of(wire).poison |= poison
+    forward(wire, *texts)
+    lives, began = [reader_of(wire)], [1]
+
+    def tick() -> None:
+        reader = reader_of(wire)
+        if rng.random() < 0.02 and len(lives) < 4:
+            began.append(committed(wire))
+            reader.crash()
+            lives.append(reader_of(wire))
+        elif reader.open:
+            reader.handle_next(rng.choice(sorted(reader.open)))
+        wire.later(MS, tick)
+
+    tick()
+    wire.run(lambda: committed(wire) == len(texts) + 1)
+    handled = [payload for life in lives for payload in life.payloads]
+    letters = [effect.letter for life in lives for effect in life.letters]
+    assert {letter.payload for letter in letters} == lost, f"seed {seed}"
+    assert set(handled) == set(index_of) - lost, f"seed {seed}"
+    assert all(letter.producer == f"out/{letter.payload.decode()}" for letter in letters)
+    for life, start in zip(lives, began, strict=True):
+        assert len(life.payloads) == len(set(life.payloads)), f"seed {seed}"
+        assert all(index_of[payload] >= start for payload in life.payloads), f"seed {seed}"
+        for key in "abcd":
+            own = [int(p.split(b":")[1]) for p in life.payloads if p.startswith(key.encode())]
+            assert own == sorted(own), f"seed {seed}, key {key}"
+
+
+def committed(wire: StreamWire) -> int:
+    """The next index of the committed position; 1 before there is one."""
+    found = wire.store.get(wire.pipe, wire.pipe)
+    return found.next if isinstance(found, Position) else 1

@@ -676,22 +676,43 @@ def test_runs_of_several_producers_keep_the_order_of_the_stream() -> None:
     assert position(wire) == 7
 
 
-def test_producers_with_epochs_of_one_number_are_never_in_work_together() -> None:
-    """K-2: an answer names (epoch, seq), so it must mean one entry."""
+def test_producers_with_epochs_of_one_number_are_in_work_together() -> None:
+    """K-2: an answer names the producer, too, so all four entries are handed up at once, in their order."""
     wire = reading(hold=True)
     for name in "ab":
         put(wire, f"p{name}", producer="p")
         put(wire, f"q{name}", producer="q")
     wire.receiver.answer_all()
+    assert wire.receiver.receiver.gauges()["in_work"] == 4
     seen: list[tuple[str, list[bytes]]] = []
     while wire.receiver.open:
-        assert len(wire.receiver.open) == 1
         delivery = next(iter(wire.receiver.open.values()))
         seen.append((delivery.producer, list(delivery.payloads)))
         wire.receiver.settle()
-        wire.receiver.answer_all()
+    wire.receiver.answer_all()
     assert seen == [("p", [b"pa"]), ("q", [b"qa"]), ("p", [b"pb"]), ("q", [b"qb"])]
     assert position(wire) == 5
+
+
+def test_what_is_refused_of_one_producer_is_read_again_and_not_what_another_one_numbered_so() -> (
+    None
+):
+    """K-2, S-7: q's message 1 of epoch 1 is refused; p's is settled, and committed behind."""
+    wire = reading(hold=True)
+    for name in "pqr":
+        put(wire, name, producer=name)
+    wire.receiver.answer_all()
+    wire.receiver.settle()
+    wire.receiver.refuse()
+    wire.receiver.answer_all()
+    assert position(wire) == 2
+    wire.advance(SECOND)
+    while wire.receiver.calls or wire.receiver.open:
+        wire.receiver.answer_all()
+        wire.receiver.settle()
+        wire.receiver.answer_all()
+    assert wire.receiver.payloads == bytes_of(*"pqr")
+    assert position(wire) == 4
 
 
 def test_an_answer_for_one_producer_does_not_commit_the_entry_of_another() -> None:

@@ -10,7 +10,7 @@ from surepipe.actors.consuming.coroutines import finish, require_handler
 from surepipe.actors.runtime import Runtime
 from surepipe.core.callables import require_call
 from surepipe.core.effects import Letter
-from surepipe.storage.letters import attempts_text
+from surepipe.storage.letters import attempts_text, identity_text, name_of
 
 DeadLetterPlace: TypeAlias = Callable[[Letter], object]
 """Called with each letter; returning means it is stored, raising means it is not: it is called again later."""
@@ -43,13 +43,13 @@ class DeadLetters:
     """
 
     def __init__(self, letters_max: int = 10_000) -> None:
-        self._letters: dict[tuple[str, int, int], Letter] = {}
+        self._letters: dict[str, Letter] = {}
         self._lock = threading.Lock()
         self._letters_max = letters_max
 
     def __call__(self, letter: Letter) -> None:
         """Store a letter. The same message stored twice is one letter. Raises OverflowError when full."""
-        identity = (letter.pipe, letter.epoch, letter.seq)
+        identity = name_of(letter)
         with self._lock:
             if identity not in self._letters and len(self._letters) >= self._letters_max:
                 raise OverflowError(
@@ -71,7 +71,7 @@ class DeadLetters:
     def show(self) -> str:
         """One line for each letter, without payloads."""
         return "\n".join(
-            f"{letter.pipe} epoch {letter.epoch} seq {letter.seq}: {attempts_text(letter)}, "
+            f"{identity_text(letter)}: {attempts_text(letter)}, "
             f"{letter.error_type}: {letter.error_text}"
             for letter in self.list()
         )

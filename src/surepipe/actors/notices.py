@@ -18,7 +18,8 @@ logger = logging.getLogger("surepipe")
 @dataclass(frozen=True, slots=True)
 class PipeNotice:
     """A notice of one end of a pipe, with the exact messages that it concerns. ``own_name``: of the reader or
-    producer, where it has another one than its stream."""
+    producer, where it has another one than its stream. ``producer``: whose messages these are, where they come
+    straight out of a stream; epoch and number are its own."""
 
     pipe: str
     end: str
@@ -27,12 +28,14 @@ class PipeNotice:
     ranges: Ranges
     detail: str
     own_name: str = ""
+    producer: str = ""
 
     def __str__(self) -> str:
         spans = ", ".join(
             f"{first}" if first == last else f"{first} to {last}" for first, last in self.ranges
         )
-        where = f", epoch {self.epoch}" if self.epoch else ""
+        whose = f", producer {self.producer!r}" if self.producer not in ("", self.pipe) else ""
+        where = f"{whose}, epoch {self.epoch}" if self.epoch else ""
         are_one = len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
         which = f", message{'' if are_one else 's'} {spans}" if spans else ""
         detail = f": {self.detail}" if self.detail else ""
@@ -75,7 +78,7 @@ class Notices:
         """Call back. What the callback raises is logged."""
         told = PipeNotice(
             *(self._pipe, self._end, notice.kind, notice.epoch, notice.ranges, notice.detail),
-            self._own_name,
+            *(self._own_name, notice.producer),
         )
         try:
             refuse_unrun(self._callback(told))

@@ -148,7 +148,7 @@ def picture(status: Status, width: int) -> RenderableType:
         for store in status.silent
     ]
     dead = [
-        f"dead letter: pipe {letter.pipe}, message {letter.seq}: {letter.error}: {letter.text}"
+        f"dead letter: pipe {letter.pipe}, message {letter.message}: {letter.error}: {letter.text}"
         for letter in status.letters[:3]
     ]
     told = [f"{told.time[11:19]}  {told.text}" for told in status.notices[-3:]]

@@ -17,6 +17,11 @@ from surepipe.core.records import record
 Ranges: TypeAlias = tuple[tuple[int, int], ...]
 """Inclusive, disjoint, increasing ranges of sequence numbers."""
 
+Speaker: TypeAlias = tuple[str, int]
+"""Who numbered messages: their producer, where they come straight out of a stream (else ""), and the epoch."""
+
+NOBODY: Speaker = ("", 0)
+
 Key: TypeAlias = "bool | int | str | bytes | tuple[Key, ...] | None"
 """What messages that must stay in order have in common, where a receiver has lanes: a plain, hashable value."""
 
@@ -217,6 +222,11 @@ class Letter:
     traceback: str = field(default="", repr=False)
     place: str = ""
 
+    @property
+    def speaker(self) -> Speaker:
+        """Who numbered its message."""
+        return self.producer, self.epoch
+
 
 @record
 class DeadLetter:
@@ -235,12 +245,14 @@ class WakeAt:
 
 @record
 class Notice:
-    """Something a person should know, with the exact range it concerns. Never a payload."""
+    """Something a person should know, with the exact range it concerns. Never a payload. ``producer`` as in
+    ``Deliver``: without it epoch and range name no message of a stream that several write into."""
 
     kind: NoticeKind
     epoch: int
     ranges: Ranges = ()
     detail: str = ""
+    producer: str = ""
 
 
 Effect: TypeAlias = (

@@ -53,7 +53,8 @@ class LoggedRows:
 
 
 class JsonFormatter(logging.Formatter):
-    """One object a line: time, level, logger, text; of messages also pipe, end, kind, epoch, ranges, detail."""
+    """One object a line: time, level, logger, text; of messages also pipe, end, kind, epoch, ranges, detail,
+    of a notice the producer, too."""
 
     def format(self, record: logging.LogRecord) -> str:
         line: dict[str, object] = {
@@ -69,6 +70,7 @@ class JsonFormatter(logging.Formatter):
                     "pipe": argument.pipe,
                     "end": argument.end,
                     "kind": str(argument.kind),
+                    "producer": argument.producer,
                     "epoch": argument.epoch,
                     "ranges": [list(span) for span in argument.ranges],
                     "detail": argument.detail,

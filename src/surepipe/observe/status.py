@@ -95,6 +95,13 @@ class LetterSeen(_Value):
     seq: int
     error: str
     text: str
+    producer: str = ""
+    """Who numbered it, where number and pipe alone say nothing."""
+
+    @property
+    def message(self) -> str:
+        """Which one it was."""
+        return f"{self.seq} of producer {self.producer!r}" if self.producer else f"{self.seq}"
 
 
 class Moment(_Value):

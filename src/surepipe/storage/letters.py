@@ -10,6 +10,7 @@ stream beside it, ``<stream>/marks``: one line of JSON for each.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
@@ -149,7 +150,7 @@ class StoredLetter:
         """What a list shows: no payload."""
         letter = self.letter
         return (
-            f"{self.index}: {letter.pipe} epoch {letter.epoch} seq {letter.seq}, {attempts_text(letter)}: "
+            f"{self.index}: {identity_text(letter)}, {attempts_text(letter)}: "
             f"{letter.error_type}: {letter.error_text}"
         )
 
@@ -164,6 +165,23 @@ class StoredLetter:
         """Everything that is known of it, with the payload."""
         payload = f"  {len(self.letter.payload)} bytes: {self.letter.payload!r}"
         return f"{self.about()}\n{payload}"
+
+
+_OF_A_ROW = re.compile(r" [0-9a-f]{16}\Z")
+"""So ends what a letter of a source has as its producer: the place and content of its row."""
+
+
+def whose(letter: Letter) -> str:
+    """The producer, where epoch and number alone say nothing to a person: of a stream that others write into than
+    a sender of its name. Letters of sources and books have a name of the one message there instead."""
+    producer, pipe = letter.producer, letter.pipe
+    return "" if producer == pipe or "@" in pipe or _OF_A_ROW.search(producer) else producer
+
+
+def identity_text(letter: Letter) -> str:
+    """Which message it was."""
+    by = f" producer {producer!r}" if (producer := whose(letter)) else ""
+    return f"{letter.pipe}{by} epoch {letter.epoch} seq {letter.seq}"
 
 
 def attempts_text(letter: Letter) -> str:

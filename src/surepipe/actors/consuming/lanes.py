@@ -39,7 +39,8 @@ class LaneWork:
     """What one lane has in work: the message that its handler has now, and how many of its key follow at once.
 
     ``attempt`` counts how often this message was handed to a handler, by this incarnation of the receiver.
-    ``held_s``: for how long the lane has been at this delivery.
+    ``held_s``: for how long the lane has been at this delivery. ``producer``: who numbered it, where it comes
+    straight out of a stream.
     """
 
     lane: int
@@ -49,6 +50,7 @@ class LaneWork:
     following: int
     attempt: int
     held_s: float
+    producer: str = ""
 
 
 TURN_US = 5_000
@@ -267,7 +269,10 @@ def _lease(lane: int, work: Work, held_us: int) -> LaneWork:
     at = min(work.done + 1, work.last)
     attempt = work.attempt if at == work.first else 1
     held_s = held_us / 1_000_000
-    return LaneWork(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s)
+    return LaneWork(
+        *(lane, work.key, work.epoch, work.seq_at(at), work.last - at, attempt, held_s),
+        producer=work.producer,
+    )
 
 
 class LaneActor:

@@ -222,7 +222,9 @@ class ReceiverHost(Host[ReceivingMachine]):
             f"1 attempt, which raised {named(kind, text)}. With boundary handed a message is settled before its "
             "handler has run, and not tried again: it is lost"
         )
-        self._passed_over.append(Notice(NoticeKind.POISON, work.epoch, places, detail))
+        self._passed_over.append(
+            Notice(NoticeKind.POISON, work.epoch, places, detail, work.producer)
+        )
         self.around.bell.ring()
 
     def _tell_passed_over(self) -> None:

@@ -279,6 +279,7 @@ def _facts(stored: StoredLetter, fates: Fates) -> dict[str, object]:
     return {
         "index": stored.index,
         "pipe": letter.pipe,
+        "producer": letter.producer,
         "epoch": letter.epoch,
         "seq": letter.seq,
         "attempts": letter.attempts,

@@ -38,6 +38,7 @@ from surepipe.pipelines.live.page import PAGE_SCRIPT, PAGE_STYLE, live_page
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.structure import MAIN_NODE
+from surepipe.storage.letters import whose
 
 if TYPE_CHECKING:
     from surepipe.actors.parties import Figures
@@ -341,6 +342,7 @@ def _letter(stream: str, letter: Letter) -> LetterSeen:
         seq=letter.seq,
         error=letter.error_type,
         text=letter.error_text,
+        producer=whose(letter),
     )
 
 

@@ -177,7 +177,7 @@ def _letters(status: Status) -> Iterator[str]:
     for letter in status.letters:
         yield (
             f"<li><b>{escape(letter.error)}</b>: {escape(letter.text)} <small>pipe {escape(letter.pipe)}, message "
-            f"{letter.seq}, in {escape(letter.stream)}; all of them: surepipe dlq list</small></li>"
+            f"{escape(letter.message)}, in {escape(letter.stream)}; all of them: surepipe dlq list</small></li>"
         )
     yield "</ol>"
 

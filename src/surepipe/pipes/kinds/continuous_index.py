@@ -365,7 +365,7 @@ class Receiver(IndexReceiver):
 
     # What survives.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), _producer: str = "") -> object:
         """The epoch, and the last message up to which all are settled."""
         settled = RangeSet(self.buffer.settled_above)
         for first, last in also if epoch == self.epoch else ():

@@ -236,7 +236,7 @@ class Receiver(IndexReceiver):
 
     # What survives.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), _producer: str = "") -> object:
         """The epoch, the highest number, and the settled ranges above the floor."""
         settled = RangeSet(self.done)
         for first, last in also if epoch == self.epoch else ():

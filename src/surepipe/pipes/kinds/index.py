@@ -288,7 +288,7 @@ class IndexReceiver(ReceiverLayer):
 
     # From above.
 
-    def settled(self, epoch: int, first: int, last: int) -> None:
+    def settled(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """Messages crossed the boundary: answer the carrier's messages that waited for them."""
         if epoch == self.epoch:
             self.settle_current(first, last)
@@ -296,7 +296,7 @@ class IndexReceiver(ReceiverLayer):
             self.settle_all(self.former[epoch].settle(first, last))
             self._forget_if_answered(epoch)
 
-    def refused(self, epoch: int, first: int, last: int) -> None:
+    def refused(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """Messages were not taken: pass that on. Of a former epoch nothing can come again."""
         if epoch == self.epoch:
             self.refuse_current(first, last)

@@ -500,7 +500,7 @@ class Receiver(ReceiverLayer):
 
     # Answers from above.
 
-    def settled(self, epoch: int, first: int, last: int) -> None:
+    def settled(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """These messages have crossed the boundary."""
         if epoch != self.epoch:
             return
@@ -512,7 +512,7 @@ class Receiver(ReceiverLayer):
         if self.waiting_open is not None:
             self._open_when_free()
 
-    def refused(self, epoch: int, first: int, last: int) -> None:
+    def refused(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """These messages were not taken: they, and what follows, must come again."""
         del last
         if epoch != self.epoch or not self.buffer.settled < first < self.buffer.expected:
@@ -604,7 +604,7 @@ class Receiver(ReceiverLayer):
 
     # What survives.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), _producer: str = "") -> object:
         """Life, epoch, how far it is settled, and the ends of former epochs."""
         settled = RangeSet(self.buffer.settled_above)
         if epoch == self.epoch:

@@ -263,7 +263,7 @@ class Receiver(ConfirmingReceiver):
 
     # What survives.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), _producer: str = "") -> object:
         """The epoch served, and what of it is settled."""
         session = self.sessions.get(self.epoch)
         if session is None:

@@ -12,9 +12,9 @@ Durable state over a stream: the cursors of all layers are the ``state`` of the 
 record. The receiver restores them when it finds its position, so a stack over a stream is built without ``state``.
 Where the host stores states itself, ``commit_of`` turns a state into the commit of that record.
 
-Several producers may write into one stream. The order of all is the order of the stream. A message is delivered
-under its producer's name, epoch and seq, and two producers whose epochs have the same number are never in work
-together, so that an answer, which names epoch and seq, means one entry.
+Several producers may write into one stream. The order of all is the order of the stream. A message is handed up,
+and answered, under its producer's name, epoch and seq: producers count for themselves, and whoever forwards each
+message under a name of its own writes nothing but first messages of first epochs.
 
 Ranges in the notices of the receiver are indexes of the stream, with epoch 0.
 """

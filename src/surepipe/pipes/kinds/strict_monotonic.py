@@ -188,7 +188,7 @@ class Receiver(IndexReceiver):
 
     # What survives.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), _producer: str = "") -> object:
         """The epoch, and the last message below which nothing is in work."""
         in_work = RangeSet(self.work.ranges)
         for first, last in also if epoch == self.epoch else ():

@@ -351,7 +351,7 @@ class ConfirmingReceiver(ReceiverLayer):
 
     # Answers from above.
 
-    def settled(self, epoch: int, first: int, last: int) -> None:
+    def settled(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """These messages were settled: confirm them in time."""
         session = self.sessions[epoch]
         for token in session.in_work.settle(first, last):
@@ -377,7 +377,7 @@ class ConfirmingReceiver(ReceiverLayer):
             for gap in session.in_work.ranges.missing(*part):
                 session.holes.renew(*gap, self.port.now)
 
-    def refused(self, epoch: int, first: int, last: int) -> None:
+    def refused(self, epoch: int, first: int, last: int, _producer: str = "") -> None:
         """These messages were not taken: they are no longer held, and come again."""
         session = self.sessions[epoch]
         for token in session.in_work.refuse(first, last):

@@ -15,6 +15,7 @@ from typing import ClassVar, ParamSpec, cast
 
 from surepipe.core import snapshot
 from surepipe.core.effects import (
+    NOBODY,
     Call,
     Cause,
     DeadLetter,
@@ -26,6 +27,7 @@ from surepipe.core.effects import (
     Ranges,
     Reject,
     RejectReason,
+    Speaker,
     Transmit,
     WakeAt,
     WriteStored,
@@ -205,7 +207,6 @@ class Stack:
         *(
             "ports",
             "layers",
-            "producer_of",
             "intake",
             "delivery",
             "take_confirm",
@@ -794,28 +795,30 @@ class _ReceiverPort(_LayerPort):
         return self.receiver.life
 
     def state(self) -> bytes:
-        return self.receiver.state(0, ())
+        return self.receiver.state(NOBODY, ())
 
     def restore_above(self, state: bytes) -> object:
         return self.receiver.restore_above(self.layer, state)
 
-    def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def hand_up(
+        self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = ""
+    ) -> None:
         if self.layer == 0:
-            self.receiver.delivery.take(epoch, first, payloads)
+            self.receiver.delivery.take(epoch, first, payloads, producer)
         else:
-            self.stack.later(self.receiver.carry, self.layer - 1, epoch, first, payloads)
+            self.stack.later(self.receiver.carry, self.layer - 1, epoch, first, payloads, producer)
 
     def settle(self, token: Token | None) -> None:
         if token is not None:
             below = self.receiver.layers[self.layer + 1]
-            epoch, seq = token
-            self.stack.later(below.settled, epoch, seq, seq)
+            epoch, seq, producer = token
+            self.stack.later(below.settled, epoch, seq, seq, producer)
 
     def refuse(self, token: Token | None) -> None:
         if token is not None:
             below = self.receiver.layers[self.layer + 1]
-            epoch, seq = token
-            self.stack.later(below.refused, epoch, seq, seq)
+            epoch, seq, producer = token
+            self.stack.later(below.refused, epoch, seq, seq, producer)
 
 
 class ReceiverStack(Stack):
@@ -854,7 +857,6 @@ class ReceiverStack(Stack):
             receiver_layer(option, port, rng)
             for option, port in zip(self.options, ports, strict=True)
         ]
-        self.producer_of = self.layers[0].producer_of
         self.delivery = self._new_delivery(key_of)
         self._kinds = " > ".join(option.kind for option in self.options)
         self.knows_writers = False
@@ -887,7 +889,8 @@ class ReceiverStack(Stack):
         sends_ahead = outermost.is_retry and not kind_of(outermost).sender.one_at_a_time
         spans = sends_ahead or self.layers[0].holds_early
         if isinstance(innermost, Stream):
-            return Window(min(count, innermost.read_max), UNBOUNDED, spans=True)
+            in_turn = len(self.options) == 1
+            return Window(min(count, innermost.read_max), UNBOUNDED, spans=True, in_turn=in_turn)
         if not self.confirms:
             count, size = count - outermost.run_max + 1, size - self._largest + 1
             return Window(max(1, count), max(1, size), spans=True)
@@ -900,20 +903,23 @@ class ReceiverStack(Stack):
 
     # For the delivery and the layers.
 
-    def settle_outermost(self, epoch: int, first: int, last: int) -> None:
-        self._todo.append((self.layers[0].settled, (epoch, first, last)))
+    def settle_outermost(self, speaker: Speaker, first: int, last: int) -> None:
+        producer, epoch = speaker
+        self._todo.append((self.layers[0].settled, (epoch, first, last, producer)))
 
-    def refuse_outermost(self, epoch: int, first: int, last: int) -> None:
-        self.later(self.layers[0].refused, epoch, first, last)
+    def refuse_outermost(self, speaker: Speaker, first: int, last: int) -> None:
+        producer, epoch = speaker
+        self.later(self.layers[0].refused, epoch, first, last, producer)
 
-    def cursors(self, epoch: int, also: Ranges) -> list[object]:
+    def cursors(self, speaker: Speaker, also: Ranges) -> list[object]:
         """The cursors of all layers. Those below may lag: what they repeat, the outermost drops."""
-        return [self.layers[0].cursor(epoch, also), *(layer.cursor() for layer in self.layers[1:])]
+        (producer, epoch), (outermost, *others) = speaker, self.layers
+        return [outermost.cursor(epoch, also, producer), *(layer.cursor() for layer in others)]
 
-    def state(self, epoch: int, also: Ranges) -> bytes:
+    def state(self, speaker: Speaker, also: Ranges) -> bytes:
         """What is stored of this end when ``also`` is settled in the outermost layer."""
-        given_up = self.delivery.given_up_without(epoch, also)
-        return encode_state(self.cursors(epoch, also), given_up, self._kinds)
+        given_up = self.delivery.given_up_without(speaker, also)
+        return encode_state(self.cursors(speaker, also), given_up, self._kinds)
 
     def restore_above(self, layer: int, state: bytes) -> object:
         """Restore the layers above ``layer``; returns its own cursor (None: not a state of this stack).
@@ -946,23 +952,25 @@ class ReceiverStack(Stack):
             return []
         return cursors
 
-    def carry(self, layer: int, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def carry(
+        self, layer: int, epoch: int, first: int, payloads: Sequence[bytes], producer: str
+    ) -> None:
         """Hand messages of the layer below to a layer: each is one of its data frames."""
         for seq, payload in enumerate(payloads, first):
             if self.take_confirm is not None and self.take_confirm(payload):
-                self.layers[layer + 1].settled(epoch, seq, seq)
+                self.layers[layer + 1].settled(epoch, seq, seq, producer)
                 continue
             decoded = codec.decoded(payload)
             if self.asserts:
                 assert decoded == codec.decode(payload), f"{decoded} is not what its bytes say"
-            frame = self._known(decoded)
+            frame, token = self._known(decoded), (epoch, seq, producer)
             if frame is None:
-                self.layers[layer + 1].not_for_us(epoch, seq)
+                self.layers[layer + 1].not_for_us(token)
             elif frame.layer != layer or not isinstance(frame, Numbered | Data):
                 self.count("wrong_state")
-                self.layers[layer + 1].not_for_us(epoch, seq)
+                self.layers[layer + 1].not_for_us(token)
             else:
-                self.layers[layer].data(frame, (epoch, seq))
+                self.layers[layer].data(frame, token)
 
     # Inputs.
 

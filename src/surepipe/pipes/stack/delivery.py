@@ -36,6 +36,7 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar, Protocol
 
 from surepipe.core.effects import (
+    NOBODY,
     Cause,
     DeadLetter,
     Deliver,
@@ -46,6 +47,7 @@ from surepipe.core.effects import (
     Persist,
     Ranges,
     SaveState,
+    Speaker,
     WriteFailed,
     WriteFenced,
     WriteStored,
@@ -79,15 +81,11 @@ class DeliveryPort(Protocol):
         """A new number for a Deliver, Persist or DeadLetter."""
         ...
 
-    def settle_outermost(self, epoch: int, first: int, last: int) -> None: ...
+    def settle_outermost(self, speaker: Speaker, first: int, last: int) -> None: ...
 
-    def refuse_outermost(self, epoch: int, first: int, last: int) -> None: ...
+    def refuse_outermost(self, speaker: Speaker, first: int, last: int) -> None: ...
 
-    def producer_of(self, epoch: int) -> str:
-        """The producer of an epoch's messages in work, where it is part of their identity."""
-        ...
-
-    def state(self, epoch: int, also: Ranges) -> bytes:
+    def state(self, speaker: Speaker, also: Ranges) -> bytes:
         """The state as it is when ``also`` is settled in the outermost layer."""
         ...
 
@@ -106,6 +104,11 @@ class Ticket:
     history: FailedMessage | None
     open: RangeSet
     producer: str = ""
+
+    @property
+    def speaker(self) -> Speaker:
+        """Who numbered its messages."""
+        return self.producer, self.epoch
 
     def payload(self, seq: int) -> bytes:
         """The payload of one message of the ticket."""
@@ -135,6 +138,11 @@ class Delayed:
     history: FailedMessage
     producer: str = ""
 
+    @property
+    def speaker(self) -> Speaker:
+        """Who numbered its messages."""
+        return self.producer, self.epoch
+
 
 @stateful
 @dataclass(slots=True)
@@ -143,7 +151,7 @@ class Saving:
     then."""
 
     ticket: int
-    epoch: int
+    speaker: Speaker
     ranges: RangeSet
     deliver: Ticket | None = None
     letters: tuple[int, ...] = ()
@@ -172,6 +180,11 @@ class Queued:
     payloads: list[bytes] = field(default_factory=list[bytes])
     producer: str = ""
     is_stored: bool = False
+
+    @property
+    def speaker(self) -> Speaker:
+        """Who numbered its messages."""
+        return self.producer, self.epoch
 
 
 # What every delivery does: it keeps the cursors stored, and brings dead letters to their place.
@@ -213,7 +226,7 @@ class DeliveryBase(ABC):
         self.options = options
         self.rng = rng
         self.pipe = pipe
-        self.unsaved: list[tuple[int, RangeSet]] = []
+        self.unsaved: list[tuple[Speaker, RangeSet]] = []
         self.saving: Saving | None = None
         self.postings: dict[int, Posting] = {}
         self.given_up: dict[tuple[str, int, int], Letter] = {}
@@ -224,7 +237,7 @@ class DeliveryBase(ABC):
     # What each kind decides.
 
     @abstractmethod
-    def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def take(self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = "") -> None:
         """Consecutive messages that the outermost layer hands over."""
 
     @abstractmethod
@@ -281,25 +294,25 @@ class DeliveryBase(ABC):
 
     # Settling.
 
-    def _settle(self, epoch: int, first: int, last: int) -> None:
+    def _settle(self, speaker: Speaker, first: int, last: int) -> None:
         if self.options.boundary is Boundary.BEFORE:
             return  # settled when its cursor was stored
         self.port.count("settled", last - first + 1)
         if not self.options.durable or self.options.boundary is Boundary.COMMITTED:
-            self.port.settle_outermost(epoch, first, last)
+            self.port.settle_outermost(speaker, first, last)
         elif self.stopped:
-            self.port.refuse_outermost(epoch, first, last)  # its cursor can't be stored any more
+            self.port.refuse_outermost(speaker, first, last)  # its cursor can't be stored any more
         else:
-            self._queue_saving(epoch, first, last)
+            self._queue_saving(speaker, first, last)
 
-    def _settle_alone(self, epoch: int, first: int, last: int) -> None:
+    def _settle_alone(self, speaker: Speaker, first: int, last: int) -> None:
         """Settle what no transaction of the host stores the cursor of, such as a dead letter."""
         is_stored_by_host = self.options.boundary is Boundary.COMMITTED and not self.stopped
         if self.options.durable and is_stored_by_host:
             self.port.count("settled", last - first + 1)
-            self._queue_saving(epoch, first, last)
+            self._queue_saving(speaker, first, last)
         else:
-            self._settle(epoch, first, last)
+            self._settle(speaker, first, last)
 
     # Failed messages.
 
@@ -317,25 +330,27 @@ class DeliveryBase(ABC):
             error=error,
         )
 
-    def _warn_of_poison(self, epoch: int, seq: int, history: FailedMessage) -> None:
+    def _notice(self, kind: NoticeKind, speaker: Speaker, ranges: Ranges, detail: str) -> None:
+        producer, epoch = speaker
+        self.port.emit(Notice(kind, epoch, ranges, detail, producer))
+
+    def _warn_of_poison(self, speaker: Speaker, seq: int, history: FailedMessage) -> None:
         if history.attempts == self.options.warn_after:
             kind, text, _, traceback = (*history.error, "", "")[:4]
             detail = _said_of(history.attempts, kind, text, traceback)
-            self.port.emit(Notice(NoticeKind.POISON, epoch, ((seq, seq),), detail))
+            self._notice(NoticeKind.POISON, speaker, ((seq, seq),), detail)
 
     def _tell_of_letter(self, letter: Letter) -> None:
         """What becomes of a message is told once, however few its attempts were."""
         said = _said_of(letter.attempts, letter.error_type, letter.error_text, letter.traceback)
         where = ((letter.seq, letter.seq),)
-        detail = f"{said}. It is in the dead letters"
-        self.port.emit(Notice(NoticeKind.POISON, letter.epoch, where, detail))
+        self._notice(NoticeKind.POISON, letter.speaker, where, f"{said}. It is in the dead letters")
 
     def _backoff(self, attempts: int) -> int:
         return self.options.back_off.wait(attempts, self.rng)
 
-    def _post(
-        self, epoch: int, seq: int, payload: bytes, history: FailedMessage, *, producer: str
-    ) -> int:
+    def _post(self, speaker: Speaker, seq: int, payload: bytes, history: FailedMessage) -> int:
+        producer, epoch = speaker
         kind, text, place, traceback = (*history.error, "", "")[:4]
         letter = Letter(
             pipe=self.pipe,
@@ -368,25 +383,21 @@ class DeliveryBase(ABC):
     def _has_undecided(self) -> bool:
         return not all(posting.is_decided for posting in self.postings.values())
 
-    def given_up_without(self, epoch: int, also: Ranges) -> Sequence[Letter]:
-        """What a state must say of messages that are given up, when these are settled in it.
-
-        Epoch and number alone name no message of a stream: its producers count for themselves.
-        """
-        producer = self.port.producer_of(epoch)
+    def given_up_without(self, speaker: Speaker, also: Ranges) -> Sequence[Letter]:
+        """What a state must say of messages that are given up, when these are settled in it."""
         return [
             letter
             for letter in self.given_up.values()
-            if (letter.producer, letter.epoch) != (producer, epoch) or not _are_in(letter.seq, also)
+            if letter.speaker != speaker or not _are_in(letter.seq, also)
         ]
 
     def restore(self, given_up: Sequence[Letter]) -> None:
         """Former incarnations gave these up, and their letters may not be stored yet."""
         self.given_up = {_identity(letter): letter for letter in given_up[-GIVEN_UP_MAX:]}
 
-    def _post_given_up(self, epoch: int, seq: int, payload: bytes, producer: str) -> None:
+    def _post_given_up(self, speaker: Speaker, seq: int, payload: bytes) -> None:
         """Write the letter of a message that the state gives up already."""
-        known, now = self.given_up[producer, epoch, seq], self.port.now
+        known, now = self.given_up[*speaker, seq], self.port.now
         letter = replace(known, payload=payload, first_failure_us=now, last_failure_us=now)
         number = self.port.ticket()
         self.postings[number] = Posting(letter)
@@ -405,9 +416,9 @@ class DeliveryBase(ABC):
 
     # Stored states.
 
-    def _queue_saving(self, epoch: int, first: int, last: int) -> None:
-        if not self.unsaved or self.unsaved[-1][0] != epoch:
-            self.unsaved.append((epoch, RangeSet()))
+    def _queue_saving(self, speaker: Speaker, first: int, last: int) -> None:
+        if not self.unsaved or self.unsaved[-1][0] != speaker:
+            self.unsaved.append((speaker, RangeSet()))
         self.unsaved[-1][1].add(first, last)
 
     def _save_next(self) -> None:
@@ -417,12 +428,12 @@ class DeliveryBase(ABC):
             return
         letters = self._decide()
         if self.unsaved or letters:
-            epoch, ranges = self.unsaved.pop(0) if self.unsaved else (0, RangeSet())
-            self._save(Saving(self.port.ticket(), epoch, ranges, letters=letters))
+            speaker, ranges = self.unsaved.pop(0) if self.unsaved else (NOBODY, RangeSet())
+            self._save(Saving(self.port.ticket(), speaker, ranges, letters=letters))
 
     def _save(self, saving: Saving) -> None:
         self.saving = saving
-        state = self.port.state(saving.epoch, tuple(saving.ranges))
+        state = self.port.state(saving.speaker, tuple(saving.ranges))
         self.port.emit(Persist(saving.ticket, SaveState(state)))
 
     # Outcomes and time.
@@ -440,7 +451,7 @@ class DeliveryBase(ABC):
             self.port.count("dead_lettered")
             letter = posting.letter
             self._tell_of_letter(letter)
-            self._settle_alone(letter.epoch, letter.seq, letter.seq)
+            self._settle_alone(letter.speaker, letter.seq, letter.seq)
             self._letter_stored(ticket, letter)
         else:
             posting.repeat_at = self.port.now + self._backoff(posting.attempts)
@@ -455,16 +466,15 @@ class DeliveryBase(ABC):
         elif not isinstance(outcome, WriteStored):
             if isinstance(outcome, WriteFailed) and saving.attempts == 1:
                 detail = f"its state can't be stored, so nothing is confirmed: {outcome.reason}"
-                ranges = tuple(saving.ranges)
-                self.port.emit(Notice(NoticeKind.UNANSWERED, saving.epoch, ranges, detail))
+                self._notice(NoticeKind.UNANSWERED, saving.speaker, tuple(saving.ranges), detail)
             saving.repeat_at = self.port.now + self._backoff(saving.attempts)
         else:
             self.saving = None
             if self.given_up:
-                kept = self.given_up_without(saving.epoch, tuple(saving.ranges))
+                kept = self.given_up_without(saving.speaker, tuple(saving.ranges))
                 self.given_up = {_identity(letter): letter for letter in kept}
             for first, last in saving.ranges:
-                self.port.settle_outermost(saving.epoch, first, last)
+                self.port.settle_outermost(saving.speaker, first, last)
             for number in saving.letters:
                 self.port.emit(DeadLetter(number, self.postings[number].letter))
             if saving.deliver:
@@ -475,11 +485,11 @@ class DeliveryBase(ABC):
         self.stopped = True
         unsaved, self.unsaved = self.unsaved, []
         if self.saving:
-            unsaved.insert(0, (self.saving.epoch, self.saving.ranges))
+            unsaved.insert(0, (self.saving.speaker, self.saving.ranges))
         self.saving = None
-        for epoch, ranges in unsaved:
+        for speaker, ranges in unsaved:
             for first, last in ranges:
-                self.port.refuse_outermost(epoch, first, last)
+                self.port.refuse_outermost(speaker, first, last)
         if self._decides_first:
             self._drop_letters()
         self._drop_waiting()
@@ -489,7 +499,7 @@ class DeliveryBase(ABC):
         """Whoever has the state now knows of those that it gives up, and handles the others."""
         for posting in self.postings.values():
             letter = posting.letter
-            self.port.refuse_outermost(letter.epoch, letter.seq, letter.seq)
+            self.port.refuse_outermost(letter.speaker, letter.seq, letter.seq)
         self.postings.clear()
 
     @property
@@ -582,12 +592,11 @@ class Delivery(DeliveryBase):
 
     # From the outermost layer.
 
-    def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def take(self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = "") -> None:
         """Consecutive messages that the outermost layer hands over."""
         if self.stopped or self.closed:
-            self.port.refuse_outermost(epoch, first, first + len(payloads) - 1)
+            self.port.refuse_outermost((producer, epoch), first, first + len(payloads) - 1)
             return
-        producer = self.port.producer_of(epoch)
         if self.given_up:
             self._forget_former(producer, epoch)
         last = self.queue[-1] if self.queue else None
@@ -635,12 +644,12 @@ class Delivery(DeliveryBase):
         else:
             self.queue.popleft()
         if is_given_up:
-            self._post_given_up(head.epoch, head.first, payloads[0], head.producer)
+            self._post_given_up(head.speaker, head.first, payloads[0])
             return
         span = RangeSet([(head.first, head.first + len(payloads) - 1)])
         ticket = Ticket(head.epoch, head.first, payloads, None, span, head.producer)
         if self.options.boundary is Boundary.BEFORE and not head.is_stored:
-            self._save(Saving(self.port.ticket(), head.epoch, RangeSet(span), deliver=ticket))
+            self._save(Saving(self.port.ticket(), head.speaker, RangeSet(span), deliver=ticket))
         else:
             self._hand_out(ticket)
 
@@ -658,7 +667,7 @@ class Delivery(DeliveryBase):
     def _is_here(self, letter: Letter) -> bool:
         """Whether the message waits for its turn, or its letter for the store."""
         is_queued = any(
-            (one.producer, one.epoch) == (letter.producer, letter.epoch)
+            one.speaker == letter.speaker
             and one.first <= letter.seq < one.first + len(one.payloads)
             for one in self.queue
         )
@@ -671,7 +680,7 @@ class Delivery(DeliveryBase):
         known = [
             seq
             for producer, epoch, seq in self.given_up
-            if (producer, epoch) == (head.producer, head.epoch) and head.first <= seq < end
+            if (producer, epoch) == head.speaker and head.first <= seq < end
         ]
         return min(known, default=None)
 
@@ -696,7 +705,7 @@ class Delivery(DeliveryBase):
             self.port.count("late_answer")
             return
         for part in answered:
-            (self._settle if by_host else self._settle_alone)(ticket.epoch, *part)
+            (self._settle if by_host else self._settle_alone)(ticket.speaker, *part)
         if not ticket.open:
             del self.tickets[number]
 
@@ -723,21 +732,21 @@ class Delivery(DeliveryBase):
             self.port.count("late_answer")
             return
         for part in answered:
-            self._refuse(ticket.epoch, *part)
+            self._refuse(ticket.speaker, *part)
         self._drop_if_answered(number)
         if self.ordered:
             self._refuse_queued()
 
-    def _refuse(self, epoch: int, first: int, last: int) -> None:
+    def _refuse(self, speaker: Speaker, first: int, last: int) -> None:
         """What was handed out can be brought again, unless it counts as settled since its cursor is stored."""
         if self.options.boundary is not Boundary.BEFORE:
-            self.port.refuse_outermost(epoch, first, last)
+            self.port.refuse_outermost(speaker, first, last)
 
     def _refuse_queued(self) -> None:
         for item in self.queue:
             if not item.is_stored:
                 last = item.first + len(item.payloads) - 1
-                self.port.refuse_outermost(item.epoch, item.first, last)
+                self.port.refuse_outermost(item.speaker, item.first, last)
         self.queue.clear()
 
     def failed(self, number: int, seq: int, error: Cause, *, final: bool = False) -> None:
@@ -753,7 +762,7 @@ class Delivery(DeliveryBase):
             return
         last = ticket.first + len(ticket.payloads) - 1
         for part in self._close_parts(ticket, ((ticket.first, seq - 1),)):
-            self._settle(ticket.epoch, *part)
+            self._settle(ticket.speaker, *part)
         if self.closed or self.stopped:
             self.refused(number, ((seq, last),))
             return
@@ -761,8 +770,7 @@ class Delivery(DeliveryBase):
         former = ticket.history if seq == ticket.first else None
         history = self._failed_again(former, error)
         if self._is_poison(history) or (final and self.options.dead_letters):
-            payload = ticket.payload(seq)
-            self._post(ticket.epoch, seq, payload, history, producer=ticket.producer)
+            self._post(ticket.speaker, seq, ticket.payload(seq), history)
             self._queue_again(ticket, seq + 1, last)
         else:
             # Ordered, what follows goes along; what of it was answered already does not come again.
@@ -781,7 +789,7 @@ class Delivery(DeliveryBase):
         for ticket in handed.values():
             for first, last in ticket.open:
                 if self.closed or self.stopped:
-                    self._refuse(ticket.epoch, first, last)
+                    self._refuse(ticket.speaker, first, last)
                     continue
                 payloads = ticket.payloads[first - ticket.first : last - ticket.first + 1]
                 history = ticket.history if first == ticket.first else None
@@ -798,10 +806,10 @@ class Delivery(DeliveryBase):
                 f"ticket {number} is not open: only an open delivery has a state to commit"
             )
         also = RangeSet(ticket.open.within(ticket.first, through))
-        for epoch, ranges in self.unsaved:
-            for first, last in ranges if epoch == ticket.epoch else ():
+        for speaker, ranges in self.unsaved:
+            for first, last in ranges if speaker == ticket.speaker else ():
                 also.add(first, last)
-        return self.port.state(ticket.epoch, tuple(also))
+        return self.port.state(ticket.speaker, tuple(also))
 
     def _ticket(self, number: int) -> Ticket | None:
         ticket = self.tickets.get(number)
@@ -819,7 +827,7 @@ class Delivery(DeliveryBase):
     def _delay(
         self, ticket: Ticket, first: int, payloads: Sequence[bytes], history: FailedMessage
     ) -> None:
-        self._warn_of_poison(ticket.epoch, first, history)
+        self._warn_of_poison(ticket.speaker, first, history)
         due = self.port.now + self._backoff(history.attempts)
         delayed = Delayed(due, ticket.epoch, first, payloads, history, ticket.producer)
         self.delayed.append(delayed)
@@ -880,5 +888,5 @@ class Delivery(DeliveryBase):
 
     def _refuse_delayed(self) -> None:
         for item in self.delayed:
-            self._refuse(item.epoch, item.first, item.first + len(item.payloads) - 1)
+            self._refuse(item.speaker, item.first, item.first + len(item.payloads) - 1)
         self.delayed.clear()

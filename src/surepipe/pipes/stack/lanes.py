@@ -24,7 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, NoReturn, TypeAlias
 
-from surepipe.core.effects import Cause, Deliver, Key, Letter, Notice, NoticeKind, Ranges
+from surepipe.core.effects import NOBODY, Cause, Deliver, Key, Letter, NoticeKind, Ranges, Speaker
 from surepipe.core.machine import Randomness
 from surepipe.core.payloads import size_of
 from surepipe.core.ranges import RangeSet
@@ -41,12 +41,18 @@ from surepipe.pipes.stack.delivery import ERROR_SHOWN, DeliveryBase, DeliveryPor
 class Window:
     """How much may be received before the oldest message that is not settled is: the bounds of the layer below.
 
-    ``spans``: it counts everything from there on, and not only what is not settled.
+    ``spans``: it counts everything from there on, and not only what is not settled. ``in_turn``: by places in a
+    stream, whoever numbered what stands there.
     """
 
     count: int
     size_bytes: int
     spans: bool
+    in_turn: bool = False
+
+
+Identity: TypeAlias = tuple[str, int, int]
+"""A message: its producer, epoch and number."""
 
 
 @stateful
@@ -58,6 +64,16 @@ class LaneMessage:
     seq: int
     payload: bytes
     producer: str
+
+    @property
+    def speaker(self) -> Speaker:
+        """Who numbered it."""
+        return self.producer, self.epoch
+
+    @property
+    def identity(self) -> Identity:
+        """What names it."""
+        return self.producer, self.epoch, self.seq
 
 
 @stateful
@@ -71,9 +87,9 @@ class LaneTicket:
     attempt: int = 1
 
     @property
-    def epoch(self) -> int:
-        """That of all its messages."""
-        return self.messages[0].epoch
+    def speaker(self) -> Speaker:
+        """Who numbered all its messages."""
+        return self.messages[0].speaker
 
     def places(self, first: int, last: int) -> tuple[int, int]:
         """Where first..last begins and ends in what is open."""
@@ -126,34 +142,36 @@ class LaneDelivery(DeliveryBase):
         self.tickets: dict[int, LaneTicket] = {}
         self.delayed: dict[Key, int] = {}
         self.next_due: int | None = None
-        self.failing: dict[tuple[int, int], FailedMessage] = {}
+        self.failing: dict[Identity, FailedMessage] = {}
         self.letter_keys: dict[int, Key] = {}
         self.keyless: list[LaneMessage] = []
-        self.answered: list[tuple[int, int]] = []
-        self.unsettled: dict[int, RangeSet] = {}
-        self.highest: dict[int, int] = {}
+        self.answered: list[tuple[Speaker, int]] = []
+        self.unsettled: dict[Speaker, RangeSet] = {}
+        self.highest: dict[Speaker, int] = {}
         self.count = 0
         self.size_bytes = 0
-        self.runs: deque[tuple[int, int, int]] = deque()
+        self.runs: deque[tuple[Speaker, int, int, int]] = deque()
+        """What was taken, from the oldest that is not settled on: who spoke, first and last number, bytes."""
+        self.run_count = 0
         self.run_bytes = 0
-        self.stalled_for: dict[int, int] = {}
-        """By epoch, the message that was told of as holding everything up."""
+        self.stalled_for: dict[Speaker, int] = {}
+        """Of each who speaks, the message that was told of as holding everything up."""
 
     # From the outermost layer.
 
-    def take(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
+    def take(self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = "") -> None:
         """Consecutive messages that the outermost layer hands over."""
-        last = first + len(payloads) - 1
+        speaker, last = (producer, epoch), first + len(payloads) - 1
         if self.stopped or self.closed:
-            self.port.refuse_outermost(epoch, first, last)
+            self.port.refuse_outermost(speaker, first, last)
             return
-        producer = self.port.producer_of(epoch)
-        self.unsettled.setdefault(epoch, RangeSet()).add(first, last)
-        self.highest[epoch] = max(last, self.highest.get(epoch, 0))
+        self.unsettled.setdefault(speaker, RangeSet()).add(first, last)
+        self.highest[speaker] = max(last, self.highest.get(speaker, 0))
         size = size_of(payloads)
         self.count += len(payloads)
         self.size_bytes += size
-        self.runs.append((epoch, last, size))
+        self.runs.append((speaker, first, last, size))
+        self.run_count += len(payloads)
         self.run_bytes += size
         for seq, payload in enumerate(payloads, first):
             self._put_in_line(LaneMessage(epoch, seq, payload, producer))
@@ -177,13 +195,13 @@ class LaneDelivery(DeliveryBase):
             self._post_message(message, history)
             return
         self.keyless.append(message)
-        self.failing[message.epoch, message.seq] = history
+        self.failing[message.identity] = history
         kind, text = error
         detail = (
             f"its key can't be told ({named(kind, text)}), and there is no place for dead letters"
         )
         where = ((message.seq, message.seq),)
-        self.port.emit(Notice(NoticeKind.POISON, message.epoch, where, detail))
+        self._notice(NoticeKind.POISON, message.speaker, where, detail)
 
     def _count_in(self, messages: Collection[LaneMessage]) -> None:
         self.count += len(messages)
@@ -212,7 +230,7 @@ class LaneDelivery(DeliveryBase):
         messages = self._next_of(self.lines[key])
         number = self.port.ticket()
         head = messages[0]
-        known = self.failing.get((head.epoch, head.seq)) if self.failing else None
+        known = self.failing.get(head.identity) if self.failing else None
         attempt = known.attempts + 1 if known else 1
         seqs = [message.seq for message in messages]
         payloads = [message.payload for message in messages]
@@ -225,11 +243,11 @@ class LaneDelivery(DeliveryBase):
         """What may go out in one delivery: numbers that grow, of one epoch; what failed before goes alone."""
         head = waiting.popleft()
         taken = [head]
-        if not waiting or (head.epoch, head.seq) in self.failing:
+        if not waiting or head.identity in self.failing:
             return taken
         while waiting and len(taken) < min(RUN_MAX, self.options.deliver_max):
             last, following = taken[-1], waiting[0]
-            is_apart = (following.epoch, following.producer) != (last.epoch, last.producer)
+            is_apart = following.speaker != last.speaker
             if is_apart or following.seq <= last.seq:  # a repeat that its layer lets through
                 break
             taken.append(waiting.popleft())
@@ -251,16 +269,16 @@ class LaneDelivery(DeliveryBase):
 
     def _close_parts(self, ticket: LaneTicket, ranges: Ranges) -> int:
         """Take these out of what is open, to be settled in this step; says how many that were."""
-        before, epoch = len(ticket.open), ticket.epoch
+        before, speaker = len(ticket.open), ticket.speaker
         if before == 1:  # most have one message
             seq = ticket.open[0]
             if any(first <= seq <= last for first, last in ranges):
-                self.answered.append((epoch, seq))
+                self.answered.append((speaker, seq))
                 ticket.open.clear()
             return before - len(ticket.open)
         for first, last in ranges:
             start, end = ticket.places(first, last)
-            self.answered += [(epoch, seq) for seq in ticket.open[start:end]]
+            self.answered += [(speaker, seq) for seq in ticket.open[start:end]]
             del ticket.open[start:end]
         return before - len(ticket.open)
 
@@ -288,14 +306,14 @@ class LaneDelivery(DeliveryBase):
         if self.closed or self.stopped:
             return
         head = self.lines[ticket.key][0]
-        former = self.failing.pop((head.epoch, head.seq), None)
+        former = self.failing.pop(head.identity, None)
         history = self._failed_again(former, error)
         if self._is_poison(history) or (final and self.options.dead_letters):
             self._count_out([self.lines[ticket.key].popleft()])
             self.letter_keys[self._post_message(head, history)] = ticket.key
         else:
-            self.failing[head.epoch, head.seq] = history
-            self._warn_of_poison(head.epoch, head.seq, history)
+            self.failing[head.identity] = history
+            self._warn_of_poison(head.speaker, head.seq, history)
             self._delay(ticket.key, self._backoff(history.attempts))
 
     def refused(self, number: int, ranges: Ranges) -> None:
@@ -339,52 +357,56 @@ class LaneDelivery(DeliveryBase):
         """What was answered in this step, neighbours together. Two copies of a message are two answers."""
         if not self.answered:
             return
-        joined: list[tuple[int, int, int]] = []
-        epoch = first = last = 0
+        joined: list[tuple[Speaker, int, int]] = []
+        speaker, first, last = NOBODY, 0, 0
         for part in sorted(self.answered):
-            if part != (epoch, last + 1) and last:
-                joined.append((epoch, first, last))
-            if part != (epoch, last + 1):
-                epoch, first = part
+            if part != (speaker, last + 1) and last:
+                joined.append((speaker, first, last))
+            if part != (speaker, last + 1):
+                speaker, first = part
             last = part[1]
-        joined.append((epoch, first, last))
+        joined.append((speaker, first, last))
         self.answered.clear()
         for settled in joined:
             self._settle(*settled)
             self._forget(*settled)
 
-    def _forget(self, epoch: int, first: int, last: int) -> None:
+    def _forget(self, speaker: Speaker, first: int, last: int) -> None:
         if self.failing:
-            known = [(of, seq) for of, seq in self.failing if of == epoch and first <= seq <= last]
-            for identity in known:
-                del self.failing[identity]
-        if epoch in self.unsettled:
-            self.unsettled[epoch].discard(first, last)
-            if not self.unsettled[epoch]:
-                del self.unsettled[epoch], self.highest[epoch]
-                self.stalled_for.pop(epoch, None)
-        while self.runs and self._is_settled_through(*self.runs[0][:2]):
-            self.run_bytes -= self.runs.popleft()[2]
+            for producer, epoch, seq in [*self.failing]:
+                if (producer, epoch) == speaker and first <= seq <= last:
+                    del self.failing[producer, epoch, seq]
+        if speaker in self.unsettled:
+            self.unsettled[speaker].discard(first, last)
+            if not self.unsettled[speaker]:
+                del self.unsettled[speaker], self.highest[speaker]
+                self.stalled_for.pop(speaker, None)
+        while self.runs and self._is_settled_through(self.runs[0][0], self.runs[0][2]):
+            _, start, end, size = self.runs.popleft()
+            self.run_count -= end - start + 1
+            self.run_bytes -= size
 
-    def _is_settled_through(self, epoch: int, last: int) -> bool:
-        return epoch not in self.unsettled or self._oldest(epoch) > last
+    def _is_settled_through(self, speaker: Speaker, last: int) -> bool:
+        return speaker not in self.unsettled or self._oldest(speaker) > last
 
-    def _oldest(self, epoch: int) -> int:
-        """The lowest number of an epoch that is taken and not settled."""
-        return self.unsettled[epoch].lowest(1)[0][0]
+    def _oldest(self, speaker: Speaker) -> int:
+        """The lowest number that is taken and not settled."""
+        return self.unsettled[speaker].lowest(1)[0][0]
 
     @property
     def _span(self) -> int:
-        """How many messages there are from the oldest that is not settled on, epoch by epoch."""
-        return sum(last - self._oldest(epoch) + 1 for epoch, last in self.highest.items())
+        """How many messages there are from the oldest that is not settled on, epoch by epoch, or in turn."""
+        by_number = sum(last - self._oldest(one) + 1 for one, last in self.highest.items())
+        if not (self.window.in_turn and self.runs):
+            return by_number
+        speaker, first = self.runs[0][:2]
+        return max(by_number, self.run_count - max(0, self._oldest(speaker) - first))
 
     def _post_message(self, message: LaneMessage, history: FailedMessage) -> int:
-        return self._post(
-            *(message.epoch, message.seq, message.payload, history), producer=message.producer
-        )
+        return self._post(message.speaker, message.seq, message.payload, history)
 
     def _letter_stored(self, number: int, letter: Letter) -> None:
-        self._forget(letter.epoch, letter.seq, letter.seq)
+        self._forget(letter.speaker, letter.seq, letter.seq)
         if number in self.letter_keys:
             self._go_on(self.letter_keys.pop(number))
 
@@ -413,17 +435,18 @@ class LaneDelivery(DeliveryBase):
         """Once for each message: it keeps failing, and what was received behind it fills the window."""
         if not self.failing or not self._is_window_full():
             return
-        for epoch in self.unsettled:
-            oldest = self._oldest(epoch)
-            known = self.failing.get((epoch, oldest))
-            if known is None or self.stalled_for.get(epoch) == oldest:
+        speakers = [self.runs[0][0]] if self.window.in_turn else self.unsettled
+        for speaker in speakers:
+            oldest = self._oldest(speaker)
+            known = self.failing.get((*speaker, oldest))
+            if known is None or self.stalled_for.get(speaker) == oldest:
                 continue
-            self.stalled_for[epoch] = oldest
+            self.stalled_for[speaker] = oldest
             detail = (
                 f"it failed {so_often(known.attempts)}, and what was received behind it fills the window: "
                 "nothing more comes in before it is settled"
             )
-            self.port.emit(Notice(NoticeKind.STALLED, epoch, ((oldest, oldest),), detail))
+            self._notice(NoticeKind.STALLED, speaker, ((oldest, oldest),), detail)
 
     def _is_window_full(self) -> bool:
         taken = self._span if self.window.spans else self.count
@@ -435,7 +458,7 @@ class LaneDelivery(DeliveryBase):
     def keyless_for(self) -> str:
         """Why the key of a message can't be told that has no place to go; empty while there is none."""
         for message in self.keyless[:1]:
-            kind, text = self.failing[message.epoch, message.seq].error[:2]
+            kind, text = self.failing[message.identity].error[:2]
             return named(kind, text)
         return ""
 

@@ -19,8 +19,8 @@ from surepipe.core.effects import NoticeKind, Ranges
 from surepipe.core.machine import Randomness
 from surepipe.pipes.wire.frames import Frame
 
-Token: TypeAlias = tuple[int, int]
-"""A message of the carrier that awaits its answer: (epoch, seq) there."""
+Token: TypeAlias = tuple[int, int, str]
+"""A message of the carrier that awaits its answer: epoch and seq there, and the producer, as in ``hand_up``."""
 
 UNBOUNDED = 2**31
 
@@ -189,8 +189,12 @@ class ReceiverPort(Port, Protocol):
         """
         ...
 
-    def hand_up(self, epoch: int, first: int, payloads: Sequence[bytes]) -> None:
-        """Give consecutive messages to the layer above (or the boundary); each will be answered once."""
+    def hand_up(
+        self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = ""
+    ) -> None:
+        """Give consecutive messages to the layer above (or the boundary); each will be answered once.
+
+        ``producer``: who numbered them, where several may have used the same epoch. It is part of each answer."""
         ...
 
     def settle(self, token: Token | None) -> None:
@@ -320,16 +324,17 @@ class ReceiverLayer(ABC):
         self.wrong_state()
 
     @abstractmethod
-    def settled(self, epoch: int, first: int, last: int) -> None:
-        """The layer above answers these messages: settled."""
+    def settled(self, epoch: int, first: int, last: int, producer: str = "", /) -> None:
+        """The layer above answers these messages: settled. ``producer`` as they were handed up."""
 
     @abstractmethod
-    def refused(self, epoch: int, first: int, last: int) -> None:
+    def refused(self, epoch: int, first: int, last: int, producer: str = "", /) -> None:
         """The layer above answers these messages: refused. They must be brought again."""
 
-    def not_for_us(self, epoch: int, seq: int) -> None:
+    def not_for_us(self, token: Token) -> None:
         """What this layer handed up is no message of the layer above: refused, as a stranger may have sent it."""
-        self.refused(epoch, seq, seq)
+        epoch, seq, producer = token
+        self.refused(epoch, seq, seq, producer)
 
     @abstractmethod
     def wrong_state(self) -> None:
@@ -347,13 +352,9 @@ class ReceiverLayer(ABC):
         """When this layer wants to be woken."""
         return None
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:  # noqa: ARG002 - see the cursor pipes
+    def cursor(self, epoch: int = 0, also: Ranges = (), producer: str = "", /) -> object:  # noqa: ARG002 - see the cursor pipes
         """What must survive a crash, as a JSON value; ``also`` (of ``epoch``) is taken as settled."""
         return None
-
-    def producer_of(self, epoch: int) -> str:  # noqa: ARG002 - see the stream pipe
-        """The producer of an epoch's messages in work, where it is part of their identity."""
-        return ""
 
     def restore_cursor(self, cursor: object) -> None:
         """Start from a stored cursor; called at most once, before anything else."""

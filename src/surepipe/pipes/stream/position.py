@@ -385,14 +385,14 @@ class StreamPlace(ReceiverLayer):
 
     # What survives a crash.
 
-    def cursor(self, epoch: int = 0, also: Ranges = ()) -> object:
+    def cursor(self, epoch: int = 0, also: Ranges = (), producer: str = "") -> object:
         """The position, with everything that ``commit_of`` needs to commit it.
 
         Each one that is asked for is a newer state. It has a revision of its own, so that a commit of an older
         one, which a store may execute late, can't replace it where both have the same index.
         """
         self.revision += 1
-        index, anchor = self.work.position_with(epoch, also)
+        index, anchor = self.work.position_with((producer, epoch), also)
         return cursor_of(
             CommitPosition(
                 *(self.stream, self.reader, self.owner, self.tag, index),

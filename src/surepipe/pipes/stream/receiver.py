@@ -196,18 +196,16 @@ class Receiver(StreamPlace):
         work = self.work
         if not work.unanswered:
             return False
-        if not self.port.has_lanes or work.has_refused or self.draining or not self._room():
-            return True
-        return bool(self.rest) and not work.may_take(self.rest[0])
+        return not self.port.has_lanes or work.has_refused or self.draining or not self._room()
 
     def _hand_up(self) -> None:
-        while self.rest and self.work.may_take(self.rest[0]) and (room := self._room()):
+        while self.rest and (room := self._room()):
             entries = self.rest.popleft()
             if len(entries.payloads) > room:
                 entries, later = split(entries, room)
                 self.rest.appendleft(later)
             for part in self.work.take(entries):
-                self.port.hand_up(part.epoch, part.first, part.payloads)
+                self.port.hand_up(part.epoch, part.first, part.payloads, part.producer)
 
     def _room(self) -> int:
         """How many more may be handed up before the next commit."""
@@ -218,9 +216,9 @@ class Receiver(StreamPlace):
             return self.options.read_max
         return max(0, every - (self.work.end - self.committed))
 
-    def settled(self, epoch: int, first: int, last: int) -> None:
+    def settled(self, epoch: int, first: int, last: int, producer: str = "") -> None:
         """The layer above answers these messages: settled."""
-        if self.work.settle(epoch, first, last):
+        if self.work.settle((producer, epoch), first, last):
             self.refusals = 0
             self.meets_strangers = False
             if self._is_timed and self.commit_at is None and self.phase is not Phase.STOPPED:
@@ -231,16 +229,16 @@ class Receiver(StreamPlace):
             self._stop_waiting()
         self._go_on()
 
-    def refused(self, epoch: int, first: int, last: int) -> None:
+    def refused(self, epoch: int, first: int, last: int, producer: str = "") -> None:
         """The layer above answers these messages: refused. They are read again."""
-        self.work.refuse(epoch, first, last)
+        self.work.refuse((producer, epoch), first, last)
         self._stop_waiting()
         self._go_on()
 
-    def not_for_us(self, epoch: int, seq: int) -> None:
+    def not_for_us(self, token: Token) -> None:
         """An entry stays as it is, and what is behind it waits: nobody else will tell who wrote it."""
         self.meets_strangers = True
-        self.refused(epoch, seq, seq)
+        super().not_for_us(token)
 
     def _stop_waiting(self) -> None:
         """With lanes entries may be refused while the reader waits for more: these come first."""
@@ -384,10 +382,6 @@ class Receiver(StreamPlace):
         return min(times, default=None)
 
     # The end, and what survives it.
-
-    def producer_of(self, epoch: int) -> str:
-        """The one producer that has messages of this epoch in work."""
-        return self.work.speakers.get(epoch, "")
 
     def finish(self) -> None:
         """Commit what is settled; read nothing more."""

@@ -8,16 +8,20 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser
 
+from surepipe import Pipe, StreamReceiver
 from surepipe.audit.bulk import BulkAudit
 from surepipe.audit.bulk.page import page
-from surepipe.audit.trace_file import write_trace
+from surepipe.audit.trace_audit import UNSENT
+from surepipe.audit.trace_file import TraceRecorder, write_trace
 from surepipe.cli.output import Exit
-from surepipe.core.store_requests import KEEP_ALL
-from surepipe.storage import SqliteStore
+from surepipe.core.store_requests import KEEP_ALL, AppendRun
+from surepipe.storage import SqliteStore, SqliteTransaction
 from tests.audit.planted import Planted, Told
 from tests.cli.kit import Command
 from tests.kit.browser import OUTSIDE, OVERLAPS, SMALL, chromium
 
+EARLIEST = {"stream": {"start": "earliest"}}
+NOBODY = UNSENT.format(1)
 BAD = Planted(
     "orders <b>", [(1, 1, 1000)], [(1, 1, 400), (1, 451, 700), (1, 420, 430), (1, 650, 1000)]
 )
@@ -45,6 +49,42 @@ def browser() -> Iterator[Browser]:
     """One for all tests of this file."""
     with chromium() as found:
         yield found
+
+
+@pytest.mark.parametrize(
+    "options",
+    ["--engine trace", "--engine local --at-rest", "--expect no-loss,no-duplicate --at-rest"],
+)
+def test_what_nobody_told_to_have_sent_is_not_judged(
+    surepipe: Command, tmp_path: Path, options: str
+) -> None:
+    """Messages that a handler's transaction forwards, each of a producer of its own: there is no row of their
+    acceptance, so one that never came out is not missed. What is the same of all of them is told once."""
+    path, got = tmp_path / "trace.jsonl", list[object]()
+
+    def forward(message: object, transaction: SqliteTransaction) -> None:
+        transaction.append(AppendRun("out", f"out/{message}", 1, 1, [b"7"]))
+
+    with (
+        SqliteStore(tmp_path / "store.db") as store,
+        TraceRecorder(path) as trace,
+        StreamReceiver("out", EARLIEST, store=store, codec="json", trace=trace) as out,
+    ):
+        out.receive(got.append)
+        with Pipe("in", journal=store, state=store, boundary="committed", trace=trace) as pipe:
+            pipe.receive(forward)
+            pipe.send_many(range(50))
+        out.catch_up()
+    assert got == [7] * 50
+    told = surepipe("audit", path, *options.split())
+    assert told.code == Exit.NOT_EXERCISED
+    open_ones = [line for line in told.out.splitlines() if line.startswith("not judged: ")]
+    assert (
+        f"not judged: out@out/0 and 49 channels more of out: no-loss, because {NOBODY}" in open_ones
+    )
+    assert all(line.endswith(NOBODY) for line in open_ones)
+    assert "held: in: " in told.out
+    assert "held: out" not in told.out
 
 
 def test_the_code_says_whether_it_held(surepipe: Command, tmp_path: Path) -> None:

@@ -39,6 +39,10 @@ LOADED = '"loaded":true'
 STEPS_MISSING = "steps are missing from the trace"
 BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
 UNTOLD = "{} came out whose sender was killed before its trace told of them"
+UNSENT = (
+    "{} came out, and nobody told what was sent: their sender was not traced, or a handler's transaction put them "
+    "there"
+)
 IN_WORK = (
     "{} were handed over to a process that was killed, and nobody knows whether it had stored them"
 )
@@ -122,6 +126,11 @@ class AuditFinding:
         because = ", because " if self.outcome is PropertyOutcome.UNDECIDED else ": "
         why = f"{because}{self.why}" if self.why else ""
         return f"{self.id} {self.name}: {STANDINGS[self.outcome]}{times}{why}"
+
+
+def untold_text(untold: int, sent: int) -> str:
+    """Why nobody knows what these are: of the others of their channel so many are known."""
+    return (UNTOLD if sent else UNSENT).format(untold)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -537,6 +546,7 @@ def _judge_real(
     judge: Judge, traces: Sequence[Rows], rest: Rest, in_work: KilledWork, late: LateRows
 ) -> None:
     """Acceptances, then what became of them, then what senders were told."""
+    judge.books.may_lack_senders = True
     chosen: tuple[Callable[[str], bool], ...] = (
         lambda kind: kind in _FIRST,
         lambda kind: kind not in _FIRST and kind not in _LAST,
@@ -583,7 +593,9 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
             else one
             for one in findings
         ]
-    if why := edges.hole(book.pipe):
+    is_unsent = bool(book.untold) and not book.positions.count
+    why = edges.hole(book.pipe) or (untold_text(book.untold, 0) if is_unsent else "")
+    if why:
         findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
     fallen = edges.rest.faults(book.pipe, book.sender, has_dead=dead > 0)

@@ -33,10 +33,10 @@ from surepipe.audit.trace_audit import (
     BY_CONFIRM,
     IN_WORK,
     STEPS_MISSING,
-    UNTOLD,
     Deliveries,
     MissingNumbers,
     Rest,
+    untold_text,
 )
 from surepipe.core.claims import Atom
 from surepipe.core.ranges import RangeSet
@@ -522,10 +522,10 @@ class _Judgement:
             widest=count.widest,
             foreign=strangers - untold,
             untold=untold,
-            outcomes=self._outcomes(name, count, untold, is_at_rest=is_at_rest),
+            outcomes=self._outcomes(name, sent, count, untold, is_at_rest=is_at_rest),
             promised=self._promised(name, has_dead=count.letters > 0),
             why=(STEPS_MISSING if self.facts.broken else hole)
-            or self._why(name, count, untold, is_at_rest=is_at_rest),
+            or self._why(name, sent, count, untold, is_at_rest=is_at_rest),
             examples=examples,
             is_chosen=self.question.expect is not None,
             late_in_key=self.deliveries.late[name] if name in self.deliveries.keyed else None,
@@ -564,7 +564,7 @@ class _Judgement:
         return self.facts.promised(channel, self.senders.get(channel, ""), has_dead=has_dead)
 
     def _outcomes(
-        self, name: str, count: _Count, untold: int, *, is_at_rest: bool
+        self, name: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool
     ) -> Mapping[Atom, PropertyOutcome]:
         if self.facts.broken or self._hole(name):
             return dict.fromkeys(Atom, PropertyOutcome.UNDECIDED)
@@ -578,7 +578,8 @@ class _Judgement:
             atom: PropertyOutcome.VIOLATED if times else PropertyOutcome.HELD
             for atom, times in counted.items()
         }
-        if not is_at_rest or (self.has_trimmed_end and count.missing):
+        is_unsent = untold > 0 and not sent
+        if not is_at_rest or is_unsent or (self.has_trimmed_end and count.missing):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
         if self._is_doubtful(name, count):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
@@ -598,14 +599,14 @@ class _Judgement:
         is_stored = name.partition("@")[0] in self.facts.stored
         return 0 < count.missing <= self.doubtful[name] and is_stored
 
-    def _why(self, channel: str, count: _Count, untold: int, *, is_at_rest: bool) -> str:
+    def _why(self, channel: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool) -> str:
         told: list[str] = []
         if not is_at_rest:
             told.append(f"more may come: {count.missing} did not come out yet")
         if self.has_trimmed_end and count.missing:
             told.append("the beginning of what was delivered is trimmed, so loss can't be told")
         if untold and self.facts.rows:
-            told.append(UNTOLD.format(untold))
+            told.append(untold_text(untold, sent))
         elif untold:
             told.append(f"{untold} came out that the sent log may have held")
         if self._is_doubtful(channel, count):

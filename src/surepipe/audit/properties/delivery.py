@@ -75,7 +75,8 @@ class Integrity(Property):
             digest = row.digests[at : at + DIGITS]
             if digest and digest in book.unknown:
                 continue  # the outcome of its submit was unknown: it may have been taken
-            if book.cut_short and seq > book.positions.last(row.epoch):
+            is_behind = book.cut_short and seq > book.positions.last(row.epoch)
+            if is_behind or (self.books.may_lack_senders and not book.sender):
                 book.untold += row.kind != Kind.DELIVERED
                 continue
             if digest and digest in book.rejected:

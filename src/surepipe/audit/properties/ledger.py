@@ -189,6 +189,8 @@ class PipeHistories:
         self.gauges: dict[str, int] = {}
         self.counters: dict[str, int] = {}
         """What the row at hand tells of its node."""
+        self.may_lack_senders = False
+        """Other processes may have been traced elsewhere, or not at all; a simulation tells of everybody."""
         self.healed_at: int | None = None
         self.phase = ""
         self.end: RunEnd | None = None

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -191,6 +192,8 @@ def _code_of(judged: Sequence[Judged]) -> Exit:
 
 FACTS = frozenset(("run", "start", "crash", "end", "made", "opened"))
 """The kinds of rows that an account of a plan needs."""
+CHANNELS_MAX = 3
+"""So many channels of a pipe are told one by one where the same holds of all."""
 STYLES = {"held": "good", "broken": "bad", "not judged": "warn"}
 
 
@@ -199,7 +202,7 @@ def _ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]
     yield line("")
     yield from (line(("note: ", "dim"), note) for note in notes)
     open_ones = [one for one in judged if str(one.standing) != "held"]
-    for one in open_ones:
+    for one in _folded(open_ones):
         because = ", because " if str(one.standing) == "not judged" else ": "
         why = f"{because}{one.why}" if one.why else ""
         yield line(
@@ -208,11 +211,28 @@ def _ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]
     if not judged:
         yield line(("not judged: ", "warn"), "there is no message in what was read")
     parts: dict[str, list[str]] = {}
-    for one in judged:
-        if one not in open_ones:
-            parts.setdefault(one.part, []).append(one.promise)
+    for one in _folded([one for one in judged if str(one.standing) == "held"]):
+        parts.setdefault(one.part, []).append(one.promise)
     for part, promises in parts.items():
         yield line(("held: ", "" if open_ones else "good"), f"{part}: {', '.join(promises)}")
+
+
+def _folded(judged: Sequence[Judged]) -> Iterator[Judged]:
+    """The same, but where many channels of one pipe are alike (messages that transactions put into a stream, each
+    of a producer of its own), the first stands for all."""
+
+    def alike(one: Judged) -> Judged:
+        return replace(one, part=one.part.partition("@")[0])
+
+    counts = Counter(map(alike, judged))
+    told: set[Judged] = set()
+    for one in judged:
+        kind, count = alike(one), counts[alike(one)]
+        if count <= CHANNELS_MAX:
+            yield one
+        elif kind not in told:
+            told.add(kind)
+            yield replace(one, part=f"{one.part} and {count - 1} channels more of {kind.part}")
 
 
 def _lines(texts: Iterable[str], judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:

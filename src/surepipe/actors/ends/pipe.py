@@ -98,7 +98,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     async def __aenter__(self) -> AsyncPipe:
         """The async face, for the loop that runs here."""
         self._require_open()
-        return await entered(self, lambda: AsyncPipe(self))
+        return await entered(self, self._await_begin, lambda: AsyncPipe(self))
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"

@@ -48,9 +48,12 @@ from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.lanes import KeyOf
+from surepipe.pipes.stream.options import Stream
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
+PLACE_S = 10.0
+"""So long a reader that starts at the latest may look for its place: a store that is slow for a while answers."""
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
@@ -111,6 +114,8 @@ class ReceiverEnd(NodeEnd):
         self._lives = 0
         self.place = self.incarnation = 0
         """Over a stream: the next index to settle, and of which incarnation of the stream that is."""
+        self.has_place = False
+        """Over a stream: the store has the place where it begins."""
         self.target = (0, 0)
         """Where the works end once they are to end: incarnation and index. An index alone says nothing.
 
@@ -347,6 +352,9 @@ class ReceiverEnd(NodeEnd):
             (self.mismatched if actor.mismatch else self.gave_up)(
                 actor.mismatch or place.why_stopped
             )
+        if not self.has_place and place.has_begun:
+            self.has_place = True
+            self.works.signal.notify()
         if (place.incarnation, place.work.next) != (self.incarnation, self.place):
             self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()
@@ -472,6 +480,31 @@ class ReceiverEnd(NodeEnd):
         """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""
         if isinstance(work.owner, ReceiverHost):
             work.owner.crossed(work, through)
+
+    @property
+    def starts_at_latest(self) -> bool:
+        """Over a stream: a reader without a position passes over what is there when it begins."""
+        innermost = self._layers[-1]
+        return isinstance(innermost, Stream) and innermost.start == "latest"
+
+    def await_place(self) -> None:
+        """Over a stream: wait until the store has the place where this reader begins, so that everything which is
+        confirmed from now on comes. One that stopped is asked elsewhere why.
+
+        Where the store does not say, another start than "latest" misses nothing, and goes on when it does. Raises
+        StoreUnavailable where it would.
+        """
+        if self._stream is None or not self.node.is_started:
+            return
+        works, is_latest = self.works, self.starts_at_latest
+        limit = PLACE_S if is_latest else BEGUN_S
+        begun = works.signal.wait(lambda: self.has_place or works.ended, limit)
+        if is_latest and not begun:
+            silent = self.silences.text() or f"store {self._stores.streams_in} has not said where"
+            raise StoreUnavailable(
+                f"pipe {self.name}: a reader that starts at the latest has found no place in {limit:g} s, and "
+                f"would miss what is stored meanwhile: {silent}. Make it again when the store answers"
+            )
 
     def read_all(self) -> None:
         """The works end when everything is settled that is in the stream now. Raises StoreUnavailable,

@@ -158,6 +158,13 @@ class StreamPlace(ReceiverLayer):
         """True when what was refused is no message of the layers above."""
         self.closing = False
 
+    @property
+    def has_begun(self) -> bool:
+        """True once the store has the place where it goes on: from then on nothing that comes is passed over, nor
+        trimmed before it was read. Also where it waits for the index that it was told to start at."""
+        is_early = self.phase is Phase.WAITING and not self.incarnation
+        return is_early or (self.incarnation > 0 and not self.is_moved)
+
     # What the rest of the receiver does.
 
     @abstractmethod

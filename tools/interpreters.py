@@ -8,7 +8,6 @@ is named once more at the end, where somebody who sees only the last lines looks
 
 from __future__ import annotations
 
-import json
 import os
 import re
 import shutil
@@ -16,10 +15,11 @@ import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import cast
+from xml.etree import ElementTree
 
 ROOT = Path(__file__).parents[1]
 OLDEST = (3, 11)
+LINE_MAX = 300
 EXTRAS = "metrics,parquet,audit,http,test"
 CORE = [
     *("tests/pipes", "tests/actors", "tests/storage"),
@@ -80,15 +80,16 @@ def _problems(version: tuple[int, int], interpreter: Path, tests: Sequence[str])
     _say(f"surepipe: the core of the tests on Python {_named(version)}")
     if not (_run([str(interpreter), "-m", "venv", str(environment)]) and _installed(python)):
         return ["its environment could not be made"]
-    cache = environment / ".pytest_cache"
+    report = environment / "tests.xml"
+    report.unlink(missing_ok=True)
     without_spark = [f"--ignore={path}" for path in NEED_SPARK]
     passed = _run(
         [
             *(str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"),
-            *("-m", "not long", "-o", f"cache_dir={cache}", *without_spark, *tests),
+            *("-m", "not long", "--junit-xml", str(report), *without_spark, *tests),
         ]
     )
-    return [] if passed else _failed(cache)
+    return [] if passed else _failed(report)
 
 
 def _installed(python: Path) -> bool:
@@ -100,12 +101,19 @@ def _installed(python: Path) -> bool:
     return _run(install) or _run(install)
 
 
-def _failed(cache: Path) -> list[str]:
-    """The tests that pytest remembers as failed. None where it ended in another way: that is a failure, too."""
-    remembered = cache / "v" / "cache" / "lastfailed"
-    text = remembered.read_text("utf-8") if remembered.exists() else "{}"
-    names = cast("dict[str, bool]", json.loads(text))
-    return [f"{name} failed" for name in names] or ["no test failed, and pytest did: see above"]
+def _failed(report: Path) -> list[str]:
+    """Which tests failed, and why. None where pytest ended in another way: that is a failure, too."""
+    cases = ElementTree.parse(report).iter("testcase") if report.exists() else ()
+    failed = [
+        f"{case.get('classname')}::{case.get('name')} failed: {_line(failure.get('message', ''))}"
+        for case in cases
+        for failure in (*case.findall("failure"), *case.findall("error"))
+    ]
+    return failed or ["no test failed, and pytest did: see above"]
+
+
+def _line(text: str) -> str:
+    return " ".join(text.split())[:LINE_MAX]
 
 
 def _run(command: list[str]) -> bool:

@@ -66,7 +66,8 @@ class PipeStopped(SurepipeError):
 
 
 class StacksDiffer(PipeStopped, ConfigurationError):
-    """The two ends of a pipe are configured differently, so both stopped. The text says which two stacks met."""
+    """The two ends of a pipe are configured differently, so both stopped; or an end found what others had stored.
+    The text says which two stacks or codecs met, and what to do."""
 
 
 class Fenced(SurepipeError):

@@ -205,8 +205,8 @@ class Faults(Protocol):
         """A schedule for real things. Without a seed it follows from the test's name, or is ``--surepipe-seed``.
 
         ``kinds``: what connections suffer, all of it ("claim") or these by name: a list, or a text with commas.
-        Raises ValueError for a name that is none, and MisuseError for what is no names. Everything is healed and
-        ended with the test.
+        Raises ConfigurationError for a name that is none, and MisuseError for what is no names. Everything is
+        healed and ended with the test.
         """
         ...
 
@@ -223,13 +223,10 @@ def faults(request: pytest.FixtureRequest) -> Iterator[Faults]:
 def _real_faults(
     request: pytest.FixtureRequest, stack: ExitStack, seed: int | None, kinds: str | Collection[str]
 ) -> RealFaults:
-    from surepipe.simulation.faults import words_of_faults
-    from surepipe.testing.faults import STORMY, GustKind, RealFaults
+    from surepipe.testing.faults import RealFaults
 
-    words = words_of_faults(kinds)
-    chosen = STORMY if words == ("claim",) else tuple(map(GustKind, words))
     own = _seed(request.config, request.node.nodeid) if seed is None else seed
-    made = stack.enter_context(RealFaults(own, chosen))
+    made = stack.enter_context(RealFaults(own, kinds))
     request.node.add_report_section("call", "surepipe", f"{made}: --surepipe-seed {own}")
     return made
 

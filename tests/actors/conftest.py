@@ -34,6 +34,7 @@ def nothing_is_left() -> Iterator[None]:
     assert [str(ref) for ref in pykka.ActorRegistry.get_all() if ref not in refs] == []
     left = [thread for thread in threading.enumerate() if thread not in before]
     for thread in left:
-        if thread.name == "surepipe-async":  # nobody waits for it once its caller was cancelled
+        # Nobody waits for a call in a thread once its caller was cancelled, nor a loop for its ``to_thread``.
+        if thread.name.startswith(("surepipe-async", "asyncio_")):
             thread.join(WITHIN_S)
     assert [thread.name for thread in left if thread.is_alive()] == []

@@ -8,7 +8,7 @@ import signal
 import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
-from typing import Literal, Protocol, cast
+from typing import Literal, Protocol, TypeAlias, cast
 
 import pytest
 
@@ -607,6 +607,191 @@ def test_a_block_that_is_left_by_an_error_ends_at_once_and_keeps_what_is_not_set
     run(body)
 
 
+class Crowd:
+    """Coroutine handlers that stand until they are cancelled, and say so."""
+
+    def __init__(self, count: int) -> None:
+        self.count = count
+        self.begun: set[object] = set()
+        self.running: set[object] = set()
+        self.are_there = asyncio.Event()
+
+    async def one(self, message: object) -> None:
+        self.begun.add(message)
+        self.running.add(message)
+        if len(self.begun) == self.count:
+            self.are_there.set()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self.running.discard(message)
+
+    async def some(self, messages: list[object]) -> None:
+        await self.one(messages[0])
+
+    def given(self, message: object) -> Awaitable[None]:
+        """No coroutine function: a thread of each lane waits for what it gives."""
+        return self.one(message)
+
+
+Leave: TypeAlias = "Callable[[AsyncPipe], Awaitable[None]]"
+
+
+async def _by_error(_face: object) -> None:
+    raise ZeroDivisionError
+
+
+async def _by_cancellation(_face: object) -> None:
+    task = asyncio.current_task()
+    assert task is not None
+    task.cancel()
+    await asyncio.Event().wait()
+
+
+async def _by_close(face: AsyncPipe) -> None:
+    await face.close(timeout=0)
+
+
+async def _by_abort(face: AsyncPipe) -> None:
+    await asyncio.to_thread(face.sync.abort)
+
+
+LEAVING: dict[str, Leave] = {
+    "error": _by_error,
+    "cancellation": _by_cancellation,
+    "close": _by_close,
+    "abort": _by_abort,
+}
+
+
+@pytest.mark.parametrize(
+    ("kind", "shape", "how"),
+    [
+        *((Pipe, "one", how) for how in LEAVING),
+        *((StreamReceiver, "one", how) for how in LEAVING),
+        (Pipe, "some", "error"),
+        (Pipe, "given", "error"),
+    ],
+)
+def test_a_block_that_ends_leaves_none_of_its_lanes_running(
+    kind: type[Pipe | StreamReceiver], shape: str, how: str
+) -> None:
+    """Three of four lanes stand in a coroutine when it is left: each of them is cancelled, and has ended."""
+
+    async def body() -> None:
+        store, crowd = MemoryStore(), Crowd(3)
+
+        async def block() -> None:
+            async with StreamSender("orders", store=store) as sender:
+                await sender.send_many(range(3))
+            made: Pipe | StreamReceiver
+            if kind is Pipe:
+                made = Pipe("orders", STREAM, store=store, key=str, lanes=4)
+            else:
+                made = StreamReceiver("orders", STREAM, store=store, key=str, lanes=4)
+            async with made as entered:
+                face = cast("AsyncPipe", entered)
+                if shape == "some":
+                    face.receive_many(crowd.some)
+                else:
+                    face.receive(getattr(crowd, shape))
+                await crowd.are_there.wait()
+                await LEAVING[how](face)
+
+        task = asyncio.ensure_future(block())
+        await asyncio.wait({task})
+        assert crowd.begun == {0, 1, 2}
+        assert crowd.running == set()
+        with contextlib.suppress(ZeroDivisionError, asyncio.CancelledError, NotConfirmed):
+            task.result()
+
+    run(body)
+
+
+def test_what_a_plain_handler_gives_after_its_block_has_ended_is_not_run(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """It stands in a thread, which nobody can end; the coroutine that it returns in the end has no effect."""
+    threads: list[threading.Thread] = []
+    go_on, effects = threading.Event(), list[object]()
+
+    async def act(message: object) -> None:
+        effects.append(message)
+
+    async def body() -> None:
+        begun = asyncio.Event()
+        loop = asyncio.get_running_loop()
+
+        def handle(message: object) -> Awaitable[None]:
+            threads.append(threading.current_thread())
+            loop.call_soon_threadsafe(begun.set)
+            assert go_on.wait(PATIENCE_S)
+            return act(message)
+
+        with contextlib.suppress(ZeroDivisionError):
+            async with Pipe("orders") as pipe:
+                pipe.receive(handle)
+                await pipe.send(1)
+                await begun.wait()
+                raise ZeroDivisionError
+        go_on.set()
+        await asyncio.to_thread(threads[0].join, PATIENCE_S)
+        assert not threads[0].is_alive()
+
+    run(body)
+    assert effects == []
+    assert "pipe orders is closed and its handler is still busy" in caplog.text
+
+
+def test_a_block_in_a_thread_leaves_none_of_its_lanes_running() -> None:
+    """A plain with: its lanes are tasks of the loop that the process owns."""
+    running, are_there = set[object](), threading.Barrier(4)
+
+    async def stand(message: object) -> None:
+        running.add(message)
+        try:
+            await asyncio.to_thread(are_there.wait, PATIENCE_S)
+            await asyncio.Event().wait()
+        finally:
+            running.discard(message)
+
+    def block() -> None:
+        with Pipe("orders", key=str, lanes=4) as pipe:
+            pipe.receive(stand)
+            pipe.send_many(range(3))
+            are_there.wait(PATIENCE_S)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+    assert running == set()
+
+
+@pytest.mark.parametrize("lanes", [None, 4])
+def test_a_plain_block_on_the_loop_of_its_handlers_leaves_none_of_them_running(
+    lanes: int | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """It can't wait for them there: they are cancelled at the loop's next turn, and the log says so."""
+
+    async def body() -> None:
+        count = 3 if lanes else 1
+        crowd = Crowd(count)
+        with (
+            contextlib.suppress(ZeroDivisionError),
+            Pipe("orders", key=str if lanes else None, lanes=lanes) as pipe,
+        ):
+            face = AsyncPipe(pipe)
+            face.receive(crowd.one)
+            await face.send_many(range(count))
+            await crowd.are_there.wait()
+            raise ZeroDivisionError
+        while crowd.running:
+            await asyncio.sleep(0)
+
+    run(body)
+    assert "its handler is still busy" in caplog.text
+
+
 def test_a_block_whose_task_is_cancelled_keeps_what_is_not_settled() -> None:
     """Cancelled in its body, and again while it is being closed: nothing counts that was not done."""
 
@@ -863,7 +1048,7 @@ def test_a_task_that_sends_into_a_closed_journal_is_told(tmp_path: Path) -> None
     """Closed before it notes what is confirmed: a send without a time raises, and the block can be left."""
 
     async def main() -> None:
-        store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
+        store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 3)
         async with Pipe("orders", journal=store) as pipe:
             pipe.receive(lambda _: None)
             await pipe.send("a", until="confirmed")
@@ -976,10 +1161,10 @@ def test_a_loop_over_a_stream_is_finished_whether_or_not_that_is_awaited() -> No
     run(body)
 
 
-def test_a_finish_that_the_store_does_not_answer_is_told_even_if_nobody_awaits_it(
+def test_a_finish_that_the_store_does_not_answer_has_effect_once_it_does(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
-    """It had no effect; the next one has."""
+    """A loop ends that was told once, and the log says what that waits for, even if nobody awaits it."""
 
     async def body() -> None:
         store = FaultyStore(MemoryStore())
@@ -991,11 +1176,64 @@ def test_a_finish_that_the_store_does_not_answer_is_told_even_if_nobody_awaits_i
                 seen.append(message)
                 if message == 1:
                     store.script(Misfortune.OUTAGE, calls=1_000_000)
-                    await asyncio.wait({receiver.finish()})  # raises nothing of it
+                    await receiver.finish()
                     store.calm()
-                    assert "pipe orders: finish had no effect, call it again: " in caplog.text
-                    receiver.finish()
             assert seen == [0, 1, 2]
+
+    run(body)
+    assert "pipe orders: finish waits until the store says where the stream ends, " in caplog.text
+
+
+def test_a_program_that_only_waits_ends_though_its_store_is_away_at_the_signal() -> None:
+    """Its signal comes once, to a handler that takes messages: what the stream has is handled, and it ends."""
+
+    async def body() -> None:
+        store, seen = FaultyStore(MemoryStore()), list[object]()
+        loop = asyncio.get_running_loop()
+
+        async def handle(message: object) -> None:
+            seen.append(message)
+            if message == 1:
+                store.script(Misfortune.OUTAGE, calls=1_000_000)
+                signal.raise_signal(signal.SIGTERM)
+
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(3), until="confirmed")
+        async with StreamReceiver("orders", STREAM, store=store) as receiver:
+            loop.add_signal_handler(signal.SIGTERM, _and_then(receiver.finish, store.calm))
+            try:
+                receiver.receive(handle)
+                assert await receiver.wait(PATIENCE_S)
+            finally:
+                loop.remove_signal_handler(signal.SIGTERM)
+        assert seen == [0, 1, 2]
+
+    run(body)
+
+
+def _and_then(
+    finish: Callable[[], asyncio.Future[None]], following: Callable[[], object]
+) -> Callable[[], None]:
+    return lambda: finish().add_done_callback(lambda _: following())
+
+
+def test_an_end_that_is_closed_before_its_finish_has_effect_ends_as_any_other() -> None:
+    """The store is away at the finish, and stays so: close waits for neither, and nor does whoever waits."""
+
+    async def body() -> None:
+        store, handler = FaultyStore(MemoryStore()), Stopped()
+        async with StreamSender("orders", store=store) as sender:
+            await sender.send_many(range(2), until="confirmed")
+        async with StreamReceiver("orders", STREAM, store=store) as receiver:
+            receiver.receive(handler)
+            await handler.reached.wait()
+            store.script(Misfortune.OUTAGE, calls=1_000_000)
+            await receiver.finish()
+            assert not await receiver.wait(0)
+            await receiver.close(timeout=0)
+            assert await receiver.wait(PATIENCE_S)
+            await receiver.finish()  # of what is closed: it changes nothing
+        assert handler.seen == []
 
     run(body)
 

@@ -441,6 +441,7 @@ def test_a_coroutine_with_a_transaction_may_not_wait_for_its_own_store(
         assert effects_in(store) == [1]
         assert isinstance(store.create("more", 1, KEEP_ALL), Created)
     assert "inside a transaction of the same store" in said[0]
+    assert "transaction.append(AppendRun(" in said[0]
 
 
 async def ended(task: asyncio.Task[object]) -> bool:
@@ -730,6 +731,74 @@ def test_a_coroutine_that_is_awaited_for_a_thread_may_not_wait_for_its_own_pipe(
     asyncio.run(body())
     assert len(said) == 1
     assert "inside the handler of pipe orders" in said[0]
+
+
+class Rows:
+    """Async generators that hold something until their end, which takes a while."""
+
+    def __init__(self, *, are_kept: bool) -> None:
+        self.released = 0
+        self._kept: list[AsyncGenerator[int]] | None = [] if are_kept else None
+
+    def read(self) -> AsyncGenerator[int]:
+        """A generator: it lives as long as the handler that reads it, or for ever."""
+        made = self._read()
+        if self._kept is not None:
+            self._kept.append(made)
+        return made
+
+    async def _read(self) -> AsyncGenerator[int]:
+        try:
+            yield 1
+            yield 2
+        finally:
+            await asyncio.sleep(0)
+            await asyncio.sleep(0.01)
+            self.released += 1
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_what_a_handler_leaves_in_the_middle_of_its_rows_is_given_back_by_the_end_of_the_pipe(
+    runtime: Runtime, are_kept: bool
+) -> None:
+    """Nobody else closes them once their loop is gone: a connection that they hold would stay open."""
+    rows = Rows(are_kept=are_kept)
+
+    async def first(message: object) -> None:
+        async for row in rows.read():
+            assert row == 1
+            return
+        assert message is None
+
+    with Pipe("orders", runtime=runtime) as pipe:
+        pipe.receive(first)
+        pipe.send_many(range(3))
+    assert rows.released == 3
+
+
+@pytest.mark.parametrize("are_kept", [False, True])
+def test_what_a_handler_holds_that_is_cancelled_in_the_middle_of_its_rows_is_given_back(
+    are_kept: bool,
+) -> None:
+    """The block is left by an error while the handler stands at its first row."""
+    rows, is_there = Rows(are_kept=are_kept), threading.Event()
+
+    async def stand(message: object) -> None:
+        async for row in rows.read():
+            is_there.set()
+            await asyncio.Event().wait()
+            assert row == message
+
+    def block() -> None:
+        with Pipe("orders") as pipe:
+            pipe.receive(stand)
+            pipe.send(1)
+            assert is_there.wait(PATIENCE_S)
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        block()
+    assert rows.released == 1
 
 
 if sys.platform == "linux":

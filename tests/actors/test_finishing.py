@@ -27,6 +27,7 @@ from surepipe import (
 )
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S
 
 CONFIRMING = ["reliable", "multi-unconfirmed", "continuous-index > multi-unconfirmed", "resend"]
@@ -105,6 +106,33 @@ def test_who_waits_for_the_end_of_a_receiver_has_it_when_all_is_settled() -> Non
     assert pipe.wait(0)
 
 
+@pytest.mark.parametrize("kind", [StreamReceiver, Pipe])
+def test_who_is_told_to_finish_while_the_store_is_away_ends_when_it_is_back(
+    steps: StepRuntime, kind: type[StreamReceiver | Pipe], caplog: pytest.LogCaptureFixture
+) -> None:
+    """Told once: nothing has ended after a minute without the store, and all is handled after one with it."""
+    store, layer, seen = (
+        FaultyStore(MemoryStore()),
+        {"stream": {"start": "earliest"}},
+        list[object](),
+    )
+    with StreamSender("orders", store=store, runtime=steps) as sender:
+        sender.send_many(range(3), until="confirmed")
+    if kind is Pipe:
+        made: Pipe | StreamReceiver = Pipe("orders", layer, store=store, runtime=steps)
+    else:
+        made = StreamReceiver("orders", layer, store=store, runtime=steps)
+    with made as end:
+        store.script(Misfortune.OUTAGE, calls=1_000_000)
+        end.finish()
+        end.receive(seen.append)
+        assert not end.wait(60)
+        store.calm()
+        assert end.wait(60)
+    assert seen == [0, 1, 2]
+    assert ("finish waits until the store says" in caplog.text) == (kind is StreamReceiver)
+
+
 def test_a_handler_does_not_wait_for_its_own_end(runtime: Runtime) -> None:
     """It would wait for itself."""
     told: list[str] = []
@@ -143,6 +171,7 @@ def test_a_program_whose_handler_does_all_the_work_hears_that_another_took_its_p
             assert await older.catch_up(PATIENCE_S)
             async with StreamReceiver("orders", layer, store=store) as newer:
                 newer.receive(handle)
+                assert await newer.catch_up(PATIENCE_S)  # it has taken the place
                 await sender.send(2, until="confirmed")
                 with pytest.raises(PipeStopped, match="reads as 'orders' now"):
                     await waiting

@@ -245,6 +245,48 @@ class Meddled(list["bytes | Mark"]):
         return copied
 
 
+def test_a_flush_that_the_stop_overtakes_raises_though_nothing_is_left_to_confirm(
+    steps: StepRuntime,
+) -> None:
+    """A machine that stopped confirms nothing more, and has nothing unconfirmed either.
+
+    1. A message is refused, and its sender hears of it. 2. He flushes: the pipe still seems to go on. 3. The actor
+    says that it stopped. 4. It looks at the mark of the flush, before which nothing is unconfirmed.
+    """
+
+    def stop_and_look(message: object) -> None:
+        del message
+        entry.intake.bell.rung = False
+        items, _ = entry.intake.drain()
+        for mark in items:
+            assert isinstance(mark, Mark)
+            assert entry.intake.failure is None
+            entry.intake.end(PipeStopped, "it was fenced")
+            mark.target = (1, 1)
+            mark.look([])
+            assert mark.done
+
+    entry = Entry(steps, room=10)
+    entry.intake.bell.tell = stop_and_look
+    with pytest.raises(PipeStopped, match="it was fenced"):
+        entry.intake.flush(PATIENCE_S)
+
+
+def test_who_is_refused_because_the_pipe_stopped_finds_it_stopped(steps: StepRuntime) -> None:
+    """From the refusal on: whoever hears it may flush in the same moment."""
+    heard: list[str] = []
+
+    def look(message: object) -> None:
+        del message
+        if entry.intake.refusal is not None:
+            heard.append(str(entry.intake.failure))
+
+    entry = Entry(steps, room=10)
+    entry.intake.bell.tell = look
+    entry.intake.end(PipeStopped, "it was fenced")
+    assert heard == ["it was fenced"]
+
+
 def test_what_is_put_between_two_steps_of_draining_stays_for_the_next_time(
     steps: StepRuntime,
 ) -> None:

@@ -6,6 +6,7 @@ import threading
 import uuid
 from collections import defaultdict
 from collections.abc import Callable
+from contextlib import nullcontext
 from enum import Enum
 from functools import partial
 from pathlib import Path
@@ -27,6 +28,7 @@ from surepipe.actors.consuming.consumer import Work, each
 from surepipe.actors.consuming.lanes import LaneQueue, NoKey, key_reader, plain_key
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
+from surepipe.actors.threads import ThreadRuntime
 from surepipe.core.effects import Deliver
 from surepipe.errors import (
     CompositionError,
@@ -36,6 +38,7 @@ from surepipe.errors import (
     PipeFull,
 )
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.storage.letters import DeadLetterStream
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.actors.stored_kit import STREAM, sqlite_store
 
@@ -720,6 +723,53 @@ def test_an_undecodable_payload_is_a_letter_in_lanes_too(steps: StepRuntime) -> 
         pipe.flush(PATIENCE_S)
     assert book.by_key == {"a": [1, 2]}
     assert [letter.error_type for letter in letters] == ["NoKey"]
+
+
+@pytest.mark.parametrize("is_left", [True, False])
+def test_what_was_given_up_behind_an_unsettled_message_comes_again_after_a_close(
+    tmp_path: Path, is_left: bool
+) -> None:
+    """A position is one number. The first message is never done, those behind it go to the letters, and the pipe
+    is closed: the next life handles all of them. Where none is left, nothing comes again."""
+    go, got, given_up = threading.Event(), list[object](), 5 if is_left else 6
+
+    def fail(number: object) -> None:
+        if is_left and number == 0:
+            go.wait(PATIENCE_S)
+        raise ValueError(number)
+
+    with sqlite_store(tmp_path) as store:
+
+        def opened() -> Pipe:
+            return Pipe(
+                "pay",
+                key=lambda number: number,
+                journal=store,
+                state=store,
+                dead_letter=store,
+                retries=1,
+                notices=Noted(),
+            )
+
+        pipe = opened()
+        pipe.receive(fail)
+        pipe.send_many(range(6))
+        is_so = partial(_has_given_up, pipe, given_up)
+        await_that(ThreadRuntime(), is_so, "they are in the letters")
+        with pytest.raises(NotConfirmed) if is_left else nullcontext():
+            pipe.close(timeout=0 if is_left else PATIENCE_S)
+        go.set()
+        with opened() as pipe:
+            pipe.receive(got.append)
+            pipe.flush(PATIENCE_S)
+            letters = pipe.dead_letters
+            assert isinstance(letters, DeadLetterStream)
+            assert len(list(letters.all())) == given_up
+    assert sorted(map(str, got)) == (list("012345") if is_left else [])
+
+
+def _has_given_up(pipe: Pipe, count: int) -> bool:
+    return pipe.counters().get("dead_lettered") == count
 
 
 # What is refused before anything starts.

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
+import asyncio
 import threading
 
 import pykka
 import pytest
 
 from surepipe.actors import StepRuntime, ThreadRuntime
+from surepipe.actors.consuming.coroutines import in_task
 from surepipe.actors.runtime import Runtime
 from surepipe.errors import MisuseError
 from tests.actors.kit import PATIENCE_S
@@ -103,6 +105,57 @@ def test_an_actor_that_joins_itself_does_not_wait_for_ever() -> None:
     assert joined.wait(PATIENCE_S)
     running.stop()
     assert running.join(PATIENCE_S)
+
+
+def test_a_change_wakes_the_tasks_that_have_waited_for_it_and_no_others() -> None:
+    """A thousand that wait for their own messages must not all be run for each of them."""
+    signal, are_done, woken = ThreadRuntime().signal(), [False] * 50, list[int]()
+
+    async def wait_for(number: int) -> None:
+        await in_task(lambda: signal.wait(lambda: are_done[number], PATIENCE_S))
+        woken.append(number)
+
+    def change(number: int) -> None:
+        are_done[number] = True
+        signal.notify()
+
+    async def body() -> None:
+        tasks = [asyncio.create_task(wait_for(number)) for number in range(50)]
+        await asyncio.sleep(0)
+        for number in (7, 3, 49):
+            await asyncio.to_thread(change, number)
+            await asyncio.wait_for(tasks[number], PATIENCE_S)
+        assert woken == [7, 3, 49]
+        for number in range(50):
+            await asyncio.to_thread(change, number)
+        await asyncio.gather(*tasks)
+
+    asyncio.run(body())
+    assert sorted(woken) == list(range(50))
+
+
+def test_what_a_task_waits_for_may_raise_and_the_others_wait_on() -> None:
+    """It raises in the task that waits, not where somebody notifies."""
+    signal, is_broken, is_done = ThreadRuntime().signal(), threading.Event(), threading.Event()
+
+    def broken() -> bool:
+        if is_broken.is_set():
+            raise ZeroDivisionError
+        return False
+
+    async def body() -> None:
+        first = asyncio.create_task(in_task(lambda: signal.wait(broken, PATIENCE_S)))
+        second = asyncio.create_task(in_task(lambda: signal.wait(is_done.is_set, PATIENCE_S)))
+        await asyncio.sleep(0)
+        is_broken.set()
+        await asyncio.to_thread(signal.notify)
+        with pytest.raises(ZeroDivisionError):
+            await first
+        is_done.set()
+        await asyncio.to_thread(signal.notify)
+        assert await second
+
+    asyncio.run(body())
 
 
 def test_time_stands_still_while_anybody_has_something_to_do(steps: StepRuntime) -> None:

@@ -298,7 +298,7 @@ def test_what_is_sent_into_a_pipe_whose_journal_is_closed_is_refused_whenever_th
 ) -> None:
     """Closed before it has noted what is confirmed: that note would be tried for ever, and whoever sends without
     a time would wait as long. All that was accepted is confirmed, so the pipe can be closed."""
-    store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
+    store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 3)
     pipe = Pipe("orders", journal=store, runtime=steps, seed=1)
     pipe.receive(lambda _: None)
     pipe.send("a", until="confirmed")
@@ -315,7 +315,7 @@ def test_what_a_closed_journal_has_and_nobody_may_send_ends_the_pipe_with_a_word
     tmp_path: Path, steps: StepRuntime
 ) -> None:
     """Closed between a message and the note that it is sent: flush raises at once, and another pipe finds it."""
-    store = ClosesAt(tmp_path / "pipes.db", CommitPosition)
+    store = ClosesAt(tmp_path / "pipes.db", CommitPosition, 2)
     pipe = Pipe("orders", journal=store, runtime=steps, seed=1, notices=Noted())
     pipe.receive(lambda _: None)
     pipe.send("a")
@@ -347,15 +347,18 @@ def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> No
 
 
 class Lethal(SqliteStore):
-    """Lets somebody die at its first commit, which it does not do, and when it has stored a renumbering."""
+    """Lets somebody die at its first commit behind a message, which it does not do, and when it has stored a
+    renumbering."""
 
     kills: Callable[[], object] | None = None
     strikes = 0
+    has_rows = False
 
     def ask(self, request: StoreRequest) -> StoreOutcome:
         """Strike in place of a commit, and when a renumbering is stored, before anybody hears of it."""
-        if isinstance(request, CommitPosition) and self.strikes == 0:
+        if isinstance(request, CommitPosition) and self.has_rows and self.strikes == 0:
             return self._strike(Unavailable())
+        self.has_rows |= isinstance(request, AppendRun)
         outcome = super().ask(request)
         if self.strikes == 1 and isinstance(request, AppendRun) and request.first == 1:
             return self._strike(outcome) if b"moved" in request.payloads[0] else outcome

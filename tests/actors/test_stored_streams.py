@@ -31,6 +31,7 @@ from surepipe.core.store_requests import (
     StoreRequest,
     StreamDropped,
     StreamInfo,
+    Unavailable,
     WaitForMore,
 )
 from surepipe.errors import (
@@ -113,6 +114,58 @@ def test_a_receiver_that_was_just_made_learns_first_how_far_it_is() -> None:
             sender.flush()
             with StreamReceiver("orders", STREAM, store=store) as receiver:
                 assert receiver.catch_up(timeout=0) is not sends
+
+
+class _TellsNoEnd(MemoryStore):
+    """Answers the first question where a stream ends in a way of its own: with nothing before ``go``, or at once
+    that it is away."""
+
+    def __init__(self, *, hangs: bool, times: int) -> None:
+        super().__init__()
+        self.go = threading.Event()
+        self._hangs, self._left = hangs, 0
+        self._times = times
+
+    def fall_silent(self) -> None:
+        self._left = self._times
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        if isinstance(request, DescribeStream) and self._left:
+            self._left -= 1
+            if self._hangs:
+                self.go.wait(PATIENCE_S)
+            return Unavailable("on purpose")
+        return super().ask(request)
+
+
+@pytest.mark.parametrize("hangs", [True, False])
+def test_catching_up_ends_in_time_where_the_store_does_not_say_how_far_that_is(hangs: bool) -> None:
+    """It hangs, or refuses: False for a caller with a time limit, and the error for one without. It took as long
+    as the store did, and raised."""
+    store = _TellsNoEnd(hangs=hangs, times=1_000)
+    with (
+        StreamSender("orders", store=store),
+        StreamReceiver("orders", STREAM, store=store) as receiver,
+    ):
+        receiver.receive(str)
+        store.fall_silent()
+        assert receiver.catch_up(timeout=0) is False
+        store.go.set()
+        with pytest.raises(StoreUnavailable, match="on purpose"):
+            receiver.catch_up()
+
+
+def test_catching_up_asks_a_store_again_as_long_as_there_is_time() -> None:
+    """The first question is refused, and the next one answered."""
+    store = _TellsNoEnd(hangs=False, times=1)
+    with (
+        StreamSender("orders", store=store) as sender,
+        StreamReceiver("orders", STREAM, store=store) as receiver,
+    ):
+        receiver.receive(str)
+        sender.send(1, until="confirmed")
+        store.fall_silent()
+        assert receiver.catch_up(timeout=PATIENCE_S)
 
 
 def test_a_loop_over_a_finished_receiver_ends_where_the_stream_ended(store: Store) -> None:

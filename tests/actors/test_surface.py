@@ -16,6 +16,7 @@ FOR_ALL = {
     "start",
     "is_started",
     "name",
+    "observed_as",
     "guarantee",
     "counters",
     "check_outside",

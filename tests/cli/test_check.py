@@ -146,6 +146,83 @@ def test_functions_of_modules_that_are_not_there_are_noted(surepipe: Command, sh
     ]
 
 
+NAMES = """
+import os, json as text
+from functools import partial
+TABLE = {"a": len}
+if os.name:
+    def priced(order): ...
+else:
+    cheap = partial(priced)
+class Stage:
+    def inner(self): ...
+def begin():
+    global late
+    late = 1
+"""
+
+
+@pytest.mark.parametrize(
+    ("call", "why"),
+    [
+        ("priced", ""),
+        ("Stage.inner", ""),
+        ("late", ""),
+        ("cheap", ""),
+        ("partial", ""),
+        ("text", ""),
+        ("prised", "has no 'prised': did you mean 'priced'?: run would end at it"),
+        ("inner", "has no 'inner': "),
+        ("json", "has no 'json': "),
+    ],
+)
+def test_a_function_that_its_module_does_not_have_is_noted(
+    surepipe: Command, shop: Path, call: str, why: str
+) -> None:
+    """By the text of the module, which is not run."""
+    shop.write_text(
+        pipeline(stages=f"stages: {{price: {{from: intake, call: 'shop_names:{call}'}}}}\n")
+    )
+    Path("shop_names.py").write_text(NAMES + "raise SystemExit\n")
+    notes = [line for line in surepipe("check", shop).out.splitlines() if "call is" in line]
+    assert len(notes) == bool(why)
+    assert all(why in note for note in notes)
+
+
+@pytest.mark.parametrize(
+    "more", ["from json import *\n", "globals()['price'] = 1\n", "def __getattr__(name): ...\n"]
+)
+def test_of_a_module_that_makes_names_nothing_is_said(
+    surepipe: Command, shop: Path, more: str
+) -> None:
+    """Its text does not tell them all."""
+    shop.write_text(pipeline(stages="stages: {price: {from: intake, call: 'shop_more:price'}}\n"))
+    Path("shop_more.py").write_text(more)
+    assert "call is" not in surepipe("check", shop).out
+
+
+def test_a_module_that_is_no_python_is_noted_with_its_line(surepipe: Command, shop: Path) -> None:
+    """And so is what a package lacks; a module within it is none of its names."""
+    stages = (
+        "stages:\n"
+        "  one: {from: intake, call: 'shop_broken:price'}\n"
+        "  nulls: {from: one, call: 'shop_nulls:price'}\n"
+        "  two: {from: nulls, call: 'shop_package:inside.price'}\n"
+        "  three: {from: two, call: 'shop_package:outside.price'}\n"
+    )
+    shop.write_text(pipeline(stages=stages, sinks="sinks: {out: {from: three, kind: stdout}}"))
+    Path("shop_broken.py").write_text("def price(order):\n    return (\n")
+    Path("shop_nulls.py").write_bytes(b"def price(order): ...\0")
+    Path("shop_package").mkdir()
+    Path("shop_package/__init__.py").write_text("")
+    Path("shop_package/inside.py").write_text("def price(order): ...\n")
+    notes = [line for line in surepipe("check", shop).out.splitlines() if "call is" in line]
+    assert len(notes) == 3
+    assert "shop_broken.py:2 is no Python: '(' was never closed" in notes[0]
+    assert "is no Python: " in notes[1]
+    assert "has no 'outside': there is none: run would end at it" in notes[2]
+
+
 def test_a_file_that_is_not_there_is_one_line(surepipe: Command) -> None:
     """And code 2."""
     answer = surepipe("check", "nowhere.yaml")

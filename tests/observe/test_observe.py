@@ -6,6 +6,7 @@ import io
 import json
 import logging
 import threading
+from dataclasses import dataclass
 from urllib.request import urlopen
 
 from hypothesis import given
@@ -14,7 +15,7 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
-from surepipe import FaultyRoute, LocalRoute, Pipe
+from surepipe import FaultyRoute, LocalRoute, Pipe, StreamSender
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
 from surepipe.core.effects import NoticeKind
@@ -22,6 +23,8 @@ from surepipe.observe import Latencies, Tee, log_as_json
 from surepipe.observe.latency import Histogram, Spells
 from surepipe.observe.metrics import MetricsServer
 from surepipe.observe.spans import Spans
+from surepipe.storage import MemoryStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
 
 
 @given(st.lists(st.tuples(st.booleans(), st.integers(1, 30), st.integers(1, 8)), max_size=40))
@@ -103,6 +106,61 @@ def test_prometheus_is_told_for_how_long_a_store_has_been_silent() -> None:
         text = answer.read().decode()
     assert 'surepipe_store_silent_seconds{store="main"} 7.5' in text
     assert 'surepipe_store_silent_seconds{store="local"} 0.0' in text
+
+
+def scraped(server: MetricsServer) -> list[str]:
+    """What Prometheus would get."""
+    with urlopen(server.url) as answer:
+        lines: list[str] = answer.read().decode().splitlines()
+    return lines
+
+
+def test_prometheus_is_told_by_the_pipes_of_a_program_which_store_is_silent() -> None:
+    """As the live page: each store has a line while it answers, too."""
+    steps, store = StepRuntime(), FaultyStore(MemoryStore())
+    with (
+        StreamSender("ship", store=store, runtime=steps) as sender,
+        MetricsServer([sender], port=0) as server,
+    ):
+
+        def silent_s() -> float:
+            (found,) = (line for line in scraped(server) if "silent_seconds{" in line)
+            assert 'store="FaultyStore"' in found
+            return float(found.split()[1])
+
+        sender.send(1)
+        steps.advance(5)
+        assert silent_s() == 0
+        store.script(Misfortune.OUTAGE, calls=1_000_000)
+        sender.send(2)
+        steps.advance(10)
+        assert silent_s() > 2
+        store.calm()
+        sender.flush()
+        assert silent_s() == 0
+
+
+@dataclass(frozen=True)
+class Reader:
+    """The end of a stream, as a pipeline tells of it."""
+
+    name: str
+    store_names: frozenset[str]
+
+    def counters(self) -> dict[str, int]:
+        return {"lag": 7, "settled": 5}
+
+
+def test_what_a_silent_store_would_have_to_tell_is_left_out_of_metrics() -> None:
+    """The lag is that of the last answer. What the process itself has counted is told, and all of other stores."""
+    readers = [Reader("ship", frozenset({"main"})), Reader("bill", frozenset({"other"}))]
+    silent_s = {"main": 0.0, "other": 0.0}
+    with MetricsServer(readers, port=0, silent_s=lambda: silent_s) as server:
+        assert 'surepipe_lag{pipe="ship"} 7.0' in scraped(server)
+        silent_s["main"] = 22.0
+        told = scraped(server)
+    assert not [line for line in told if line.startswith('surepipe_lag{pipe="ship"}')]
+    assert {'surepipe_settled_total{pipe="ship"} 5.0', 'surepipe_lag{pipe="bill"} 7.0'} <= {*told}
 
 
 def test_a_metrics_server_that_is_closed_leaves_no_thread() -> None:

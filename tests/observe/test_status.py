@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
-import pytest
+from pathlib import Path
 
-from surepipe import Pipe
+import pytest
+from prometheus_client import CollectorRegistry
+
+from surepipe import Pipe, StreamReceiver, StreamSender
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
 from surepipe.core.effects import NoticeKind
 from surepipe.core.store_requests import Failed, InfoOutcome, Unavailable
+from surepipe.errors import ConfigurationError
 from surepipe.observe import Latencies
+from surepipe.observe.metrics import PipeCollector
 from surepipe.observe.status import (
     CounterRates,
     Counts,
@@ -21,9 +26,21 @@ from surepipe.observe.status import (
     StoreSeen,
     compact,
     milliseconds,
+    observed_as,
     seconds,
 )
-from surepipe.observe.watch import NOTICES_MAX, RunFacts, StoreHealth, Watch, pipes_of
+from surepipe.observe.watch import (
+    NOTICES_MAX,
+    Guaranteed,
+    RunFacts,
+    StoreHealth,
+    Watch,
+    counts_of,
+    pipes_of,
+)
+from surepipe.storage import MemoryStore, SqliteStore
+from surepipe.storage.faulty import FaultyStore, Misfortune
+from tests.actors.kit import PATIENCE_S
 
 
 class Clock:
@@ -284,6 +301,34 @@ def test_what_a_silent_store_would_have_to_tell_is_unknown_and_not_nought() -> N
     assert status.waiting is None
 
 
+def test_a_program_is_told_of_a_silent_store_as_a_run_is() -> None:
+    """The pipes know which of their stores are silent, and the watch takes it from them: what was true at the
+    last look was shown as true now. When the store answers again it is known again."""
+    steps, store = StepRuntime(), FaultyStore(MemoryStore())
+    with (
+        StreamSender("ship", store=store, runtime=steps) as sender,
+        Pipe("bills", runtime=steps) as bills,
+    ):
+        watch = Watch("shop", pipes_of([sender, bills]), counts_of([sender, bills]))
+
+        def seen() -> tuple[list[int | None], int | None, list[str]]:
+            status = watch.status()
+            assert [one.name for one in status.stores] == ["FaultyStore"]
+            waiting = [part.flow.waiting for part in status.pipes if part.flow is not None]
+            return waiting, status.waiting, [one.name for one in status.silent]
+
+        sender.send(1)
+        steps.advance(5)
+        assert seen() == ([0, 0], 0, [])
+        store.script(Misfortune.OUTAGE, calls=1_000_000)
+        sender.send(2)
+        steps.advance(10)
+        assert seen() == ([None, 0], None, ["FaultyStore"])
+        store.calm()
+        sender.flush()
+        assert seen() == ([0, 0], 0, [])
+
+
 def test_what_waits_in_a_stream_is_told_while_its_receiver_has_its_hands_full() -> None:
     """It reads nothing then, so it knows an old end of the stream; what was put there since is known here."""
     busy = {"confirmed": 40_000, "settled": 960, "in_work": 512, "held": 0, "lag": 64}
@@ -395,3 +440,82 @@ def test_times_are_told_in_the_unit_that_suits_them(number: float, shown: str) -
     """Seconds to days; short ones in milliseconds."""
     assert seconds(number) == shown
     assert (seconds(None), milliseconds(0.5), milliseconds(2_000)) == ("–", "0.5 ms", "2.0 s")
+
+
+def test_two_readers_of_a_stream_are_told_apart(tmp_path: Path) -> None:
+    """One is behind, and the other has read everything: rows, metrics and notices name each, and hide neither."""
+    told: list[str] = []
+
+    def reader(name: str) -> StreamReceiver:
+        layers = {"stream": {"start": "earliest", "reader": name}}
+        return StreamReceiver(
+            "posts", layers, store=store, retries=1, dead_letter=store, notices=note
+        )
+
+    def note(notice: PipeNotice) -> None:
+        told.append(str(notice))
+
+    def refuse(message: object) -> None:
+        raise ValueError(f"{message} is none of ours")
+
+    with (
+        SqliteStore(tmp_path / "posts.db") as store,
+        StreamSender("posts", {"stream": {"producer": "gateway"}}, store=store) as sender,
+        reader("mail") as mail,
+        reader("stats") as stats,
+    ):
+        sender.send_many(range(50), until="confirmed")
+        stats.receive(refuse)
+        assert stats.catch_up(PATIENCE_S)
+        orders: tuple[list[Guaranteed], ...] = ([sender, mail, stats], [stats, mail, sender])
+        for ends in orders:
+            watch = Watch("news", pipes_of(ends), counts_of(ends))
+            flows = {part.name: part.flow for part in watch.status().pipes}
+            assert list(flows) == [observed_as(end) for end in ends]
+            behind, through = flows["posts/mail"], flows["posts/stats"]
+            assert behind is not None
+            assert through is not None
+            assert (through.lag, through.settled) == (0, 50)
+            assert behind.settled == 0
+            assert (behind.lag or 0) + (behind.in_work or 0) + (behind.held or 0) > 0
+            assert {name for name, flow in flows.items() if flow and flow.accepted == 50} == {
+                "posts/gateway"
+            }
+        registry = CollectorRegistry()
+        registry.register(PipeCollector(lambda: [sender, mail, stats]))
+        labels = [{"pipe": name} for name in ("posts/mail", "posts/stats", "posts")]
+        settled = [registry.get_sample_value("surepipe_settled_total", one) for one in labels]
+        assert settled == [0, 50, None]
+    assert told
+    assert all(text.startswith("pipe posts/stats (receiver): ") for text in told)
+
+
+def test_a_reader_called_as_its_stream_has_no_other_name(tmp_path: Path) -> None:
+    """Nor has a pipe without a stream; the ends of one name are one row, whose counters are added up."""
+    with (
+        SqliteStore(tmp_path / "posts.db") as store,
+        StreamSender("posts", store=store) as sender,
+        StreamReceiver(
+            "posts", {"stream": {"start": "earliest", "reader": "posts"}}, store=store
+        ) as receiver,
+    ):
+        receiver.receive(str)
+        sender.send_many(range(5), until="confirmed")
+        assert receiver.catch_up(PATIENCE_S)
+        (posts,) = (
+            Watch("news", pipes_of([sender, receiver]), counts_of([sender, receiver]))
+            .status()
+            .pipes
+        )
+        assert posts.name == "posts"
+        assert posts.flow is not None
+        assert (posts.flow.accepted, posts.flow.settled) == (5, 5)
+
+
+def test_counters_under_a_name_that_no_part_has_are_refused() -> None:
+    """They would never be seen, and the pipe would look as if it were another process's."""
+    with (
+        Pipe("orders") as pipe,
+        pytest.raises(ConfigurationError, match=r"given of 'mail', and its parts are 'orders'"),
+    ):
+        Watch("shop", pipes_of([pipe]), lambda: {"mail": pipe.counters()})

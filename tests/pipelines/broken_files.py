@@ -31,6 +31,18 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
         b"\x7fELF\x00\x01",
         ("1:1: the file is no text: character 0 is U+007F",),
     ),
+    "a small store": (
+        b"SQLite format 3\0" + bytes(4080),
+        (
+            "1:1: the file is a SQLite database, perhaps a store: give the pipeline's file, which names its stores",
+        ),
+    ),
+    "a large store": (
+        b"SQLite format 3\0" + bytes(512 * 1024),
+        (
+            "1:1: the file is a SQLite database, perhaps a store: give the pipeline's file, which names its stores",
+        ),
+    ),
     "more than a quarter of a megabyte": (
         "# " + "x" * (256 * 1024),
         ("1:1: the file has more than 262144 bytes, which no pipeline needs",),

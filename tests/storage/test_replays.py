@@ -177,7 +177,7 @@ def test_a_letter_deleted_while_a_replay_stands_before_it_is_not_sent(any_bench:
     class Deleting(DeadLetterStream):
         def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:
             super().note_sent(index, at_us, number)
-            DeadLetterStream(store, "orders/dead").delete(2, 7)
+            DeadLetterStream(store, "orders/dead").delete(2)
 
     got: list[object] = []
     journal = None if isinstance(any_bench, MemoryBench) else store
@@ -189,6 +189,7 @@ def test_a_letter_deleted_while_a_replay_stands_before_it_is_not_sent(any_bench:
     fates = DeadLetterStream(store, "orders/dead").fates()
     assert [fates.is_sent(index) for index in (1, 2, 3)] == [True, False, True]
     assert list(fates.deleted) == [2]
+    assert fates.deleted[2]["at_us"] > 1_700_000_000_000_000  # now, as none was given
 
 
 def test_one_letter_sent_out_of_its_turn_is_not_sent_by_any_later_replay(

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import re
 import signal
 import subprocess
 import sys
 from collections.abc import Collection, Iterator
+from pathlib import Path
 
 import pytest
 
 from surepipe.core.store_requests import KEEP_ALL, Created, Exists, Failed, Unavailable
-from surepipe.errors import MisuseError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pytest_plugin import Faults
 from surepipe.storage import MemoryStore
 from surepipe.testing.faults import STORMY, GustKind, RealFaults
@@ -119,3 +121,23 @@ def test_the_fixture_takes_kinds_after_commas_or_as_a_list_a_tuple_or_a_set(faul
     assert faults(7, ["claim"]).kinds == STORMY
     with pytest.raises(MisuseError, match="faults are words"):
         faults(7, 12)  # type: ignore[arg-type]
+
+
+def test_the_fixture_says_which_kinds_there_are(faults: Faults) -> None:
+    """For a slip, for a word of a simulation, and for one that means nothing: each kind is named."""
+    known = "nown are claim (all of them), " + ", ".join(GustKind)
+    said = {
+        "black-hol": "did you mean 'black-hole'? K" + known,
+        "store-outage": ".wrap(store), .crash(process) and .pause(process); k" + known,
+        "typo": "suffers: k" + known,
+    }
+    for word, text in said.items():
+        for kinds in (word, [word], f"delay,{word}"):
+            with pytest.raises(ConfigurationError, match=re.escape(text)):
+                faults(7, kinds)
+
+
+def test_the_page_names_each_kind() -> None:
+    """docs/testing.md: a reader finds the words without an error."""
+    page = (Path(__file__).parents[2] / "docs" / "testing.md").read_text(encoding="utf-8")
+    assert all(f"| `{kind}` |" in page for kind in STORMY)

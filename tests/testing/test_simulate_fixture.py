@@ -40,6 +40,22 @@ def test_a_handler_that_gives_a_key_passes(tmp_path: Path) -> None:
     assert not (tmp_path / ".surepipe").exists()
 
 
+COMMITTING = """
+def test_it(simulate):
+    async def reserve(order, transaction):
+        transaction.connection.execute("INSERT INTO reserved VALUES (?)", (order,))
+    simulate(lambda: reserve, messages=[1], seeds=2)
+"""
+
+
+def test_a_handler_that_commits_is_told_that_it_needs_a_plan(tmp_path: Path) -> None:
+    """It gets the context of a stage for its transaction; an attribute of a private class was missing there."""
+    (tmp_path / "test_shop.py").write_text(COMMITTING)
+    said = " ".join(_pytest(tmp_path).stdout.split())
+    assert "the second argument of handler is its context, which has no 'connection'" in said
+    assert "write a plan with such a pipe, and simulate that" in said
+
+
 def test_without_its_key_it_fails_with_a_report_a_page_and_a_script_that_replays(
     tmp_path: Path,
 ) -> None:

@@ -24,7 +24,7 @@ import pykka
 from surepipe.actors.codecs import unmarked
 from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.letters import awaiting
-from surepipe.actors.notices import NoticeCallback, Notices, log_notice
+from surepipe.actors.notices import NoticeCallback, Notices, log_notice, observed_name
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.runtime import Alarm, Running, Runtime
 from surepipe.actors.store_calls import WAITER, Clerk, Request, Silences, Stores
@@ -42,7 +42,7 @@ from surepipe.core.effects import (
     WakeAt,
 )
 from surepipe.core.machine import Machine
-from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.errors import ConfigurationError, MisuseError, PipeStopped
 
 M = TypeVar("M", bound=Machine)
 
@@ -440,6 +440,7 @@ class NodeEnd:
     """One end of a pipe or channel, or one machine, in a node. It outlives its hosts and adds up their counts."""
 
     side_name = "end"
+    _noun = "pipe"
 
     def __init__(
         self,
@@ -450,10 +451,12 @@ class NodeEnd:
         *,
         settles_first: bool = False,
         node: Node | None = None,
+        own_name: str | None = None,
     ) -> None:
         """``settles_first``: messages are settled before they are handled. ``node``: where it
-        lives; None for alone."""
+        lives; None for alone. ``own_name``: that of a stream's reader or producer."""
         self.name = name
+        self.observed_as = observed_name(name, own_name or "")
         self.options = options
         self.runtime = options.runtime
         self.rng: Random = self.runtime.rng(options.seed)
@@ -469,6 +472,8 @@ class NodeEnd:
         self._clerks: dict[str, Running] = {}
         self._is_stopped = False
         self._final = False
+        self.other_end: NodeEnd | None = None
+        """Of the same pipe, where both are used as one: when this one stops for good, that one does."""
         self.silences = Silences(self.runtime.now)
         self.node = node or Node(self.address, options)
         self.node.add(self)
@@ -477,7 +482,7 @@ class NodeEnd:
             bell=self.node.bell,
             frames=Box(self.node.bell, options.frames_max),
             transmit=side.send,
-            notices=Notices(name, self.side_name, options.notices),
+            notices=Notices(name, self.side_name, options.notices, own_name or ""),
             clerk=self._ask_clerk if stores.any else None,
             silences=self.silences,
         )
@@ -563,6 +568,20 @@ class NodeEnd:
 
     def gave_up(self, why: str) -> None:
         """From the node: there is no further life."""
+        self.stop_for_good(self._stopped(why))
+
+    def _stopped(self, why: str, kind: type[PipeStopped] = PipeStopped) -> PipeStopped:
+        return kind(f"{self._noun} {self.name} stopped: {why}")
+
+    def stop_for_good(self, error: PipeStopped) -> None:
+        """The pipe can't go on, for whatever reason: whoever uses it hears this, whichever of its ends he asks and
+        how, whether he waits already or comes later."""
+        self.raise_from_now_on(error)
+        if self.other_end is not None:
+            self.other_end.raise_from_now_on(error)
+
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever uses this end, or waits for it, gets this error."""
         raise NotImplementedError
 
     def ended(self, host: Host[Any], why: str) -> None:
@@ -607,6 +626,11 @@ class NodeEnd:
     def ask(self, question: Callable[[Host[Any]], object]) -> object:
         """What the host of this end answers. LookupError where it has no life now; pykka's errors."""
         return self.node.ask(Ask(question, self.address))
+
+    @property
+    def store_names(self) -> frozenset[str]:
+        """How people call the stores of this end."""
+        return self._stores.names
 
     def counters(self) -> dict[str, int]:
         """Everything counted since the end was made, over all its lives."""

@@ -17,7 +17,8 @@ logger = logging.getLogger("surepipe")
 
 @dataclass(frozen=True, slots=True)
 class PipeNotice:
-    """A notice of one end of a pipe, with the exact messages that it concerns."""
+    """A notice of one end of a pipe, with the exact messages that it concerns. ``own_name``: of the reader or
+    producer, where it has another one than its stream."""
 
     pipe: str
     end: str
@@ -25,6 +26,7 @@ class PipeNotice:
     epoch: int
     ranges: Ranges
     detail: str
+    own_name: str = ""
 
     def __str__(self) -> str:
         spans = ", ".join(
@@ -34,7 +36,14 @@ class PipeNotice:
         are_one = len(self.ranges) == 1 and self.ranges[0][0] == self.ranges[0][1]
         which = f", message{'' if are_one else 's'} {spans}" if spans else ""
         detail = f": {self.detail}" if self.detail else ""
-        return f"pipe {self.pipe} ({self.end}): {self.kind}{where}{which}{detail}"
+        name = observed_name(self.pipe, self.own_name)
+        return f"pipe {name} ({self.end}): {self.kind}{where}{which}{detail}"
+
+
+def observed_name(pipe: str, own_name: str = "") -> str:
+    """What an end is called where somebody looks on: one stream may have several readers in one process, and
+    several producers."""
+    return pipe if own_name in ("", pipe) else f"{pipe}/{own_name}"
 
 
 NoticeCallback: TypeAlias = Callable[[PipeNotice], object]
@@ -49,8 +58,9 @@ def log_notice(notice: PipeNotice) -> None:
 class Notices:
     """Passes the notices of one end to a callback, which can't do the end any harm."""
 
-    def __init__(self, pipe: str, end: str, callback: NoticeCallback) -> None:
+    def __init__(self, pipe: str, end: str, callback: NoticeCallback, own_name: str = "") -> None:
         self._pipe = pipe
+        self._own_name = "" if own_name == pipe else own_name
         self._end = end
         require_plain(
             f"notices of pipe {pipe}",
@@ -64,7 +74,8 @@ class Notices:
     def tell(self, notice: Notice) -> None:
         """Call back. What the callback raises is logged."""
         told = PipeNotice(
-            self._pipe, self._end, notice.kind, notice.epoch, notice.ranges, notice.detail
+            *(self._pipe, self._end, notice.kind, notice.epoch, notice.ranges, notice.detail),
+            self._own_name,
         )
         try:
             refuse_unrun(self._callback(told))

@@ -130,6 +130,16 @@ class Stores:
         )
 
     @property
+    def names(self) -> frozenset[str]:
+        """How people call those that are asked for anything."""
+        named = (
+            (self.kept_in, self._has_clerk),
+            (self.streams_in, self.stream is not None),
+            (self.letters_in, self.letter is not None),
+        )
+        return frozenset(name for name, is_asked in named if is_asked)
+
+    @property
     def any(self) -> bool:
         """True when there is anything to perform."""
         return bool(self.clerks)

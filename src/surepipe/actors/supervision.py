@@ -200,6 +200,22 @@ class ActorKeeper:
         if running is not None:
             running.stop()
 
+    @property
+    def _tasks(self) -> list[RunningTask]:
+        return [life for life in self._threads if isinstance(life, RunningTask)]
+
+    def cancel(self) -> bool:
+        """End what lives here in a task of a loop, in the middle of its turn; False where nothing does."""
+        tasks = self._tasks
+        for task in tasks:
+            task.cancel()
+        return bool(tasks)
+
+    def look_after(self) -> None:
+        """See whether what lives here in a task still has its loop."""
+        for task in self._tasks:
+            task.look_after()
+
     def join(self, timeout: float) -> bool:
         """Wait for the end of every life that was begun here; False when one goes on."""
         end = self._runtime.now() + round(timeout * 1_000_000)

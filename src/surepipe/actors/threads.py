@@ -16,7 +16,7 @@ import time
 from collections.abc import Callable
 from random import Random, SystemRandom
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pykka
 
@@ -276,6 +276,9 @@ class RunningThread:
         return not self._thread.is_alive()
 
 
+Predicate: TypeAlias = Callable[[], bool]
+
+
 class ThreadSignal:
     """A condition that costs nothing to notify while nobody waits.
 
@@ -287,9 +290,11 @@ class ThreadSignal:
         self.loop_thread: int | None = None
         self._condition = threading.Condition()
         self._waiting = 0
-        self._tasks: list[Callable[[], None]] = []
+        self._tasks: dict[asyncio.AbstractEventLoop, dict[asyncio.Event, Predicate]] = {}
+        self._looking: set[asyncio.AbstractEventLoop] = set()
+        """The loops that have been asked to look, and have not begun to."""
 
-    def wait(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+    def wait(self, predicate: Predicate, timeout: float | None) -> bool:
         """Wait until the predicate holds; False when it doesn't in time. Raises MisuseError on the thread of a
         loop that handlers need."""
         code = patient()
@@ -318,22 +323,29 @@ class ThreadSignal:
         if self._waiting:
             with self._condition:
                 self._condition.notify_all()
-                for wake in self._tasks:
-                    wake()
+                for loop in self._tasks.keys() - self._looking:
+                    self._looking.add(loop)
+                    with contextlib.suppress(
+                        RuntimeError
+                    ):  # it is closed, its waiters gone with it
+                        loop.call_soon_threadsafe(self._look, loop)
 
-    async def _wait_in_task(self, predicate: Callable[[], bool], timeout: float | None) -> bool:
+    def _look(self, loop: asyncio.AbstractEventLoop) -> None:
+        """On this loop: wake the tasks that have what they wait for. To wake each of thousands for every change
+        would take all of the loop's time."""
+        with self._condition:
+            self._looking.discard(loop)
+            tasks = list(self._tasks.get(loop, {}).items())
+        for changed, predicate in tasks:
+            if _may_hold(predicate):
+                changed.set()
+
+    async def _wait_in_task(self, predicate: Predicate, timeout: float | None) -> bool:
         """As ``wait``, without the thread."""
         loop, changed = asyncio.get_running_loop(), asyncio.Event()
-
-        def wake() -> None:
-            with contextlib.suppress(
-                RuntimeError
-            ):  # the loop is closed, and the waiter gone with it
-                loop.call_soon_threadsafe(changed.set)
-
         with self._condition:
             self._waiting += 1
-            self._tasks.append(wake)
+            self._tasks.setdefault(loop, {})[changed] = predicate
         try:
             async with asyncio.timeout(timeout):
                 while not predicate():
@@ -344,7 +356,16 @@ class ThreadSignal:
         finally:
             with self._condition:
                 self._waiting -= 1
-                self._tasks.remove(wake)
+                del self._tasks[loop][changed]
+                if not self._tasks[loop]:
+                    del self._tasks[loop]
+        return True
+
+
+def _may_hold(predicate: Predicate) -> bool:
+    try:
+        return predicate()
+    except Exception:  # noqa: BLE001 - the task that waits asks again, and raises it
         return True
 
 

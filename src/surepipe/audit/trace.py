@@ -31,7 +31,8 @@ class Kind(StrEnum):
     * ``run``: format, clock (virtual or wall), claim {atom: faults} or claims {pipe: claim}, faults (those that
       may occur), bounds {gauge: most}, bound_us, retries, allowed {stage: retries}, together {stage: messages},
       patterns {pipe: kind}, journaled, confirms, fault_free, gauges (whether each step tells them).
-    * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal.
+    * ``accepted``: once for each message, a repeat changes nothing; loaded, when a later life had it of a journal;
+      found, when who hands it out tells of it, perhaps before who put it in (a book).
     * ``unknown``: with epoch and seq if the message has a number, else with its digest.
     * ``delivered``: with lanes, key: a digest of the key that all these messages have.
     * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up. early:

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -117,11 +117,15 @@ class Findings:
         self.property = violation.property
         self.end = violation.end or violation.pipe.rpartition("/")[2]
 
+    def promises(self) -> Sequence[Verdict]:
+        """Of each pipe, and then of each way through the plan."""
+        return (*self.assessment.pipes, *self.assessment.ways) if self.assessment else ()
+
     def as_lines(self) -> Iterator[Line]:
         if self.failure:
             yield from (line(text) for text in self.failure.splitlines())
         if self.assessment is not None and not self.complaint:
-            for verdict in (*self.assessment.pipes, *self.assessment.ways):
+            for verdict in self.promises():
                 yield from self._held(verdict)
         for why, faults in self.untried.items():
             yield line(("not tried: ", "warn"), f"{faults_text(faults)}, as {why}")
@@ -170,11 +174,9 @@ class Findings:
         return NOT_JUDGED if {*verdict.parts}.intersection(self.unjudged.values()) else HELD
 
     def _tried(self, verdict: Verdict) -> Iterator[str]:
-        """What of a promise these schedules speak of. What is promised through faults that were asked for may be
-        less than all of it."""
-        headline, *weaker = verdict.claims() or (NOTHING,)
+        """What of a promise these schedules speak of."""
         known = NO_FAULTS
-        for claim in (headline, *(weaker if self.asked else ())):
+        for claim in _spoken_of(verdict, has_asked=bool(self.asked)):
             tried = judged_through(claim, self.results)
             if not tried <= known:
                 known |= tried
@@ -197,7 +199,7 @@ class Findings:
             "missing": list(self.missing),
             "unexercised": list(self.unexercised),
             "unreached": list(self.unreached),
-            "unjudged": list(self.unjudged),
+            "unjudged": [*self.unjudged, *self._unknown_beside_a_failure()],
             "untried": {why: in_order(faults) for why, faults in self.untried.items()},
             "left_out": self.left_out,
             "notes": self.notes,
@@ -211,9 +213,8 @@ class Findings:
     def _words(self) -> dict[str, str]:
         if self.assessment is None or self.complaint:
             return {}
-        verdicts = (*self.assessment.pipes, *self.assessment.ways)
         word_for = self._word_beside_a_failure if self.failure else self.word_for
-        return {verdict.name: word_for(verdict) for verdict in verdicts}
+        return {verdict.name: word_for(verdict) for verdict in self.promises()}
 
     def _word_beside_a_failure(self, verdict: Verdict) -> str:
         """A campaign ends at the first finding: of what that is not about, nothing more is known."""
@@ -222,6 +223,11 @@ class Findings:
         else:
             is_about = self.end in verdict.parts if self.end else len(verdict.parts) > 1
         return VIOLATED if is_about else NOT_JUDGED
+
+    def _unknown_beside_a_failure(self) -> Iterator[str]:
+        for name, word in self._words().items():
+            if self.failure and word == NOT_JUDGED:
+                yield f"{name}, because the schedules ended with what was violated: mend that, and run it again"
 
 
 def simulate_file(request: SimulateRequest) -> Findings:
@@ -256,7 +262,10 @@ def _simulate(request: SimulateRequest, found: Findings) -> None:
         )
         _run(request, simulation, found)
     except CannotSimulate as error:
-        found.code, found.complaint = Exit.UNUSABLE, _how_to_replace(error)
+        found.code, found.complaint = (
+            Exit.UNUSABLE,
+            _how_to_replace(error, plan.simulate.replace.values()),
+        )
     except ConfigurationError as error:
         found.code, found.complaint = Exit.UNUSABLE, str(error)
 
@@ -344,18 +353,24 @@ def _note(simulation: Simulation, results: Sequence[PlanResult], found: Findings
     found.notes += simulation.notes(*results)
 
 
+def _spoken_of(verdict: Verdict, *, has_asked: bool = False) -> Sequence[Claim]:
+    """All that it promises, and less than that where it has to survive more: faults that were asked for, or that
+    are expected to be tolerated."""
+    headline, *weaker = verdict.claims() or (NOTHING,)
+    expects_more = any(not one.tolerates <= verdict.tolerates for one in verdict.expected)
+    return (headline, *weaker) if has_asked or expects_more else (headline,)
+
+
 def _promised(found: Findings) -> Faults:
-    """All that some headline says to be survived."""
-    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    told = [one.explanation.headline.tolerates for one in verdicts if one.explanation]
-    return NO_FAULTS.union(*told)
+    """All that is said to be survived, by some headline or by what is expected."""
+    expected = (claim.tolerates for one in found.promises() for claim in one.expected)
+    return NO_FAULTS.union(*(one.tolerates for one in found.promises()), *expected)
 
 
 def _judged(found: Findings) -> Faults:
-    """All that struck in runs in which some headline was judged."""
-    verdicts = (*found.assessment.pipes, *found.assessment.ways) if found.assessment else ()
-    headlines = [one.explanation.headline for one in verdicts if one.explanation]
-    return NO_FAULTS.union(*(judged_through(one, found.results) for one in headlines))
+    """All that struck in runs in which some of that was judged."""
+    claims = (claim for one in found.promises() if one.explanation for claim in _spoken_of(one))
+    return NO_FAULTS.union(*(judged_through(one, found.results) for one in claims))
 
 
 def _together(tellings: Iterable[Told]) -> dict[str, str]:
@@ -420,7 +435,8 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     found.explored = [f"nothing is violated in this run{since}"]
 
 
-def _how_to_replace(error: CannotSimulate) -> str:
+def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
+    """``doubles``: the functions that stand in for others already."""
     if not error.refusals:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
@@ -430,8 +446,18 @@ def _how_to_replace(error: CannotSimulate) -> str:
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
     if not named:
         return "\n".join([*lines, "give what does that a double (simulate: replace:)"])
-    doubles = "\n".join(f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
-    return "\n".join([*lines, "give it a double, in the file:", "simulate:", "  replace:", doubles])
+    own = [name for name in named if name in doubles]
+    if own:
+        return "\n".join([*lines, f"{own[0]} is a double already: {_DOUBLES_STAY_INSIDE}"])
+    replaced = (f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
+    return "\n".join(
+        [*lines, "give it a double, in the file:", "simulate:", "  replace:", *replaced]
+    )
+
+
+_DOUBLES_STAY_INSIDE = (
+    "let it only tell an Outside (surepipe.simulation) what the real one would have done"
+)
 
 
 # The same seeds under another hash seed.

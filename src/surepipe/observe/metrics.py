@@ -12,7 +12,7 @@ Names: ``surepipe_<counter>_total{pipe="..."}``, ``surepipe_<gauge>{pipe="..."}`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from typing import TYPE_CHECKING, Protocol, Self
 
 from prometheus_client import CollectorRegistry, generate_latest
@@ -26,13 +26,16 @@ from prometheus_client.registry import Collector
 
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
 from surepipe.observe.serving import Answer, PageServer
-from surepipe.observe.status import GAUGES
+from surepipe.observe.status import GAUGES, observed_as
+from surepipe.observe.watch import silent_s, stores_of
 
 if TYPE_CHECKING:
     from surepipe.actors.clusters import Cluster
     from surepipe.actors.parties import Figures
 
 _US = "_us"
+OF_STREAMS = frozenset({"lag"})
+"""What was read of a stream: the last of it is no word about now while its store does not answer."""
 
 
 class Counted(Protocol):
@@ -49,9 +52,10 @@ class Counted(Protocol):
 class PipeCollector(Collector):
     """Asks the pipes whenever Prometheus asks; between two scrapes it costs nothing.
 
-    Ends of one name, such as the two of a pipe, are counted together. ``parts``: what else a pipeline has; their
+    Ends of one name, such as the two of a pipe, are counted together; a reader or producer of a stream with a name
+    of its own is one by itself, ``posts/mail``. ``parts``: what else a pipeline has; their
     metrics begin with ``surepipe_part_`` and have the label ``part``. ``silent_s``: for how long each store has
-    not answered.
+    not answered, beside what the pipes know of that. While one is silent, what only that knows is left out.
     """
 
     def __init__(
@@ -67,13 +71,16 @@ class PipeCollector(Collector):
         self._parts = parts
 
     def collect(self) -> Iterator[Metric]:
-        yield from _families(self._pipes(), "pipe", "")
-        yield from _families(self._parts(), "part", "part_")
-        if silent_s := self._silent_s():
+        pipes = tuple(self._pipes())
+        waited_s = {**silent_s(pipes), **self._silent_s()}
+        silent = frozenset(store for store, seconds in waited_s.items() if seconds)
+        yield from _families(pipes, "pipe", "", silent)
+        yield from _families(self._parts(), "part", "part_", silent)
+        if waited_s:
             family = GaugeMetricFamily(
                 "surepipe_store_silent_seconds", "time without an answer", labels=["store"]
             )
-            for store, seconds in silent_s.items():
+            for store, seconds in waited_s.items():
                 family.add_metric([store], seconds)
             yield family
         if self._latencies is not None:
@@ -147,12 +154,18 @@ _RELAY_GAUGES = (
 )
 
 
-def _families(all_counted: Iterable[Counted], label: str, prefix: str) -> Iterator[Metric]:
+def _families(
+    all_counted: Iterable[Counted], label: str, prefix: str, silent: Set[str]
+) -> Iterator[Metric]:
     totals: dict[str, dict[str, int]] = {}
     for counted in all_counted:
+        unknown = frozenset[str]() if silent.isdisjoint(stores_of(counted)) else OF_STREAMS
         for name, value in counted.counters().items():
+            if name in unknown:
+                continue
             total = totals.setdefault(name, {})
-            total[counted.name] = total.get(counted.name, 0) + value
+            owner = observed_as(counted)
+            total[owner] = total.get(owner, 0) + value
     for name, total in totals.items():
         yield _family(name, total, label, prefix)
 

@@ -1,6 +1,6 @@
 """What a running pipeline does just now, as one JSON value that may be kept, sent and read back.
 
-    watch = Watch("orders", pipes_of([pipe]), lambda: {pipe.name: pipe.counters()}, latencies)
+    watch = Watch("orders", pipes_of([pipe]), counts_of([pipe]), latencies)
     print(watch.status().model_dump_json(by_alias=True))
 
 Later versions may add keys; none is renamed, and ``Status`` reads past those that it does not know. A number that
@@ -415,3 +415,9 @@ GAUGES = frozenset(
     }
 )
 """What may fall as well as rise; everything else that is counted only rises."""
+
+
+def observed_as(named: object) -> str:
+    """What a pipe or an end is called where somebody looks on; of anything else its name."""
+    name: object = getattr(named, "observed_as", "") or getattr(named, "name", "")
+    return str(name)

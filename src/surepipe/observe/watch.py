@@ -10,16 +10,16 @@ import logging
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import partial
-from typing import Protocol, Self, TypeAlias
+from typing import Any, Protocol, Self, TypeAlias
 
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.tracing import Columns, TraceSink
 from surepipe.core.store_requests import InfoOutcome, Unavailable
-from surepipe.errors import StoreUnavailable
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.guarantees.derivation import Derived
 from surepipe.observe.latency import Histogram, Latencies
 from surepipe.observe.status import (
@@ -38,6 +38,7 @@ from surepipe.observe.status import (
     StoreSeen,
     ToldNotice,
     Took,
+    observed_as,
     seconds,
 )
 
@@ -61,18 +62,89 @@ class Guaranteed(Protocol):
     @property
     def guarantee(self) -> Derived: ...
 
+    def counters(self) -> dict[str, int]:
+        """What it has counted, and what stands in it now."""
+        ...
+
+
+def counts_of(pipes: Iterable[Guaranteed]) -> PipeCounts:
+    """What to ask for the counters of these pipes: under the names that ``pipes_of`` gives them. Ends of one name
+    are counted together. A ``Watch`` that gets this as it is also learns which of their stores are silent."""
+    return PipeCounts(tuple(pipes))
+
+
+class PipeCounts:
+    """The counters of these pipes when it is called, and what they know of their stores."""
+
+    def __init__(self, pipes: Sequence[Guaranteed]) -> None:
+        self._pipes = pipes
+
+    def __call__(self) -> Counts:
+        """What each has counted, by name."""
+        total: dict[str, dict[str, int]] = {}
+        for pipe in self._pipes:
+            found = total.setdefault(observed_as(pipe), {})
+            for name, count in pipe.counters().items():
+                found[name] = found.get(name, 0) + count
+        return total
+
+    def stores(self) -> tuple[StoreSeen, ...]:
+        """The stores of these pipes, and for how long each has given them no answer. Asks none of them."""
+        return tuple(
+            StoreSeen(name=name, silent_s=round(seconds, 1) or None)
+            for name, seconds in silent_s(self._pipes).items()
+        )
+
+
+def silent_s(pipes: Sequence[object]) -> dict[str, float]:
+    """Each store that these pipes need, by name, and for how long it has given them no answer: 0 while it answers.
+    From any thread; asks none of them."""
+    silent = silent_us(pipes)
+    names = sorted({name for pipe in pipes for name in stores_of(pipe)} | silent.keys())
+    return {name: silent.get(name, 0) / 1_000_000 for name in names}
+
+
+def silent_us(pipes: Iterable[object]) -> dict[str, int]:
+    """The stores that have given these pipes no answer, and for how long. From any thread; asks none of them."""
+    longest: dict[str, int] = {}
+    for end in (end for pipe in pipes for end in _ends_of(pipe)):
+        for name, us in end.silences.silent_us().items():
+            longest[name] = max(us, longest.get(name, 0))
+    return longest
+
+
+def _ends_of(pipe: object) -> Iterator[Any]:
+    """Whoever asks stores for it: its ends, or its book."""
+    for end in (pipe, *(getattr(pipe, name, None) for name in ("book", "sender", "receiver"))):
+        if hasattr(end, "silences"):
+            yield end
+
+
+def stores_of(pipe: object) -> frozenset[str]:
+    """The names of the stores that a pipe or an end needs, as far as it says so."""
+    known = (pipe, *_ends_of(pipe))
+    return frozenset(name for end in known for name in getattr(end, "store_names", ()))
+
 
 def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
-    """The parts of a program that has pipes and no plan."""
+    """The parts of a program that has pipes and no plan: one for each name. A reader of a stream that has a name
+    of its own is called ``posts/mail``."""
+    first_of_name: dict[str, Guaranteed] = {}
+    stores: dict[str, frozenset[str]] = {}
+    for pipe in pipes:
+        name = observed_as(pipe)
+        first_of_name.setdefault(name, pipe)
+        stores[name] = stores.get(name, frozenset()) | stores_of(pipe)
     return tuple(
         Part(
-            name=pipe.name,
+            name=name,
             role="pipe",
             guarantee=f"{pipe.guarantee.headline.delivery}, {pipe.guarantee.headline.order}",
             tolerates=tuple(sorted(pipe.guarantee.headline.tolerates)),
+            stores=tuple(sorted(stores[name])),
             flow=PipeFlow(),
         )
-        for pipe in pipes
+        for name, pipe in first_of_name.items()
     )
 
 
@@ -116,8 +188,9 @@ class Watch:
     """Nothing happens between two calls of ``status``; one call asks each pipe once.
 
     ``parts``: what the pipeline consists of, pipes with an empty ``Flow``. ``counters`` gives what was counted, by
-    name of the part; a pipe that it leaves out is not of this process. ``traced_as``: what a part is called in
-    traces. Set ``state`` and ``beside`` as the run goes on.
+    name of the part (``counts_of`` does); a pipe that it leaves out is not of this process. ``traced_as``: what a
+    part is called in traces. Set ``state`` and ``beside`` as the run goes on. Raises ConfigurationError for
+    counters of no part.
     """
 
     def __init__(
@@ -135,18 +208,31 @@ class Watch:
         self.name = name
         self.parts = tuple(parts)
         self.state: State = "running"
-        self.beside = RunFacts()
+        self.beside = (
+            RunFacts(stores=counters.stores) if isinstance(counters, PipeCounts) else RunFacts()
+        )
         self._node = node
         self._traced_as = traced_as
         self._counters = counters
         self._latencies = latencies
         self._clock, self._wall = clock, wall
         self._begun = clock()
-        self._rates = CounterRates(clock, counters())
+        counts = counters()
+        self._require_parts(counts)
+        self._rates = CounterRates(clock, counts)
         self._told: deque[ToldNotice] = deque(maxlen=NOTICES_MAX)
         self._lock = threading.Lock()
         self._history: deque[_Sample] = deque(maxlen=HISTORY_MAX)
         self._measured: deque[tuple[float, Measured]] = deque()
+
+    def _require_parts(self, counts: Counts) -> None:
+        """What is counted under another name would never be seen, and its pipe would look as if elsewhere."""
+        names = [part.name for part in self.parts]
+        if others := [repr(name) for name in counts if name not in names]:
+            raise ConfigurationError(
+                f"Watch {self.name}: counters are given of {', '.join(others)}, and its parts are "
+                f"{', '.join(map(repr, names))}: give counts_of(pipes), or their counters under these names"
+            )
 
     def keep_looking(self) -> Callable[[], None]:
         """Take a sample each second, on a thread of its own. Gives what ends that."""

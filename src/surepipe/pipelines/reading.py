@@ -165,9 +165,17 @@ def read_text(data: bytes | str, name: str = "pipeline.yaml") -> tuple[Text, Map
     raise PipelineErrors(text, [Problem(root.place, why)])
 
 
+_DATABASE = b"SQLite format 3\0"
+
+
 def _decoded(data: bytes | str, name: str) -> str:
     if isinstance(data, str):
         data = data.encode("utf-8", "surrogatepass")
+    if data.startswith(_DATABASE):
+        raise _refused(
+            name,
+            "the file is a SQLite database, perhaps a store: give the pipeline's file, which names its stores",
+        )
     if len(data) > BYTES_MAX:
         raise _refused(name, f"the file has more than {BYTES_MAX} bytes, which no pipeline needs")
     try:

@@ -14,7 +14,7 @@ import inspect
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol
 
 from surepipe.errors import MisuseError
 
@@ -87,6 +87,13 @@ class Context:
         self.has_lent = True
         return self._transaction
 
+    if not TYPE_CHECKING:  # a checker says so by itself
+
+        def __getattr__(self, name: str) -> NoReturn:
+            if name.startswith("_"):
+                raise AttributeError(name)
+            raise AttributeError(_no_transaction(self.stage, name, self._transaction is not None))
+
     def now(self) -> float:
         """Seconds since 1970."""
         return self._clock.now()
@@ -101,6 +108,16 @@ class Context:
     def close(self) -> None:
         """The attempt is over: from now on there is no transaction."""
         self._is_over = True
+
+
+def _no_transaction(stage: str, name: str, has_one: bool) -> str:
+    """Handlers of a ``Pipe`` that commits get a transaction in the place of a context."""
+    return f"the second argument of {stage} is its context, which has no {name!r}: " + (
+        "the transaction is context.transaction"
+        if has_one
+        else "a transaction is there behind a pipe with boundary: committed, as context.transaction. A handler "
+        "alone has no store in a simulation: write a plan with such a pipe, and simulate that (docs/testing.md)"
+    )
 
 
 @dataclass(slots=True)  # made for each message: frozen ones take three times as long

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import ast
 import inspect
 import os
 import sys
 import sysconfig
 import threading
 import traceback
-from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
+import warnings
+from collections.abc import Callable, Collection, Generator, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
@@ -167,6 +169,45 @@ def _functions(where: object) -> list[str]:
         for name, one in found.items()
         if callable(one) and getattr(one, "__module__", "") == home
     ]
+
+
+_MAKE_NAMES = {"globals", "vars", "setattr", "exec", "__getattr__"}
+"""What may give a module names that its text does not show."""
+
+
+def names_in(file: Path) -> Collection[str] | None:
+    """The names at the top of a module, read from its text, so that nothing of it runs; None where that does not
+    tell them all. Raises SyntaxError, ValueError for what is no text, and OSError."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # they are for who runs it
+        tree = ast.parse(file.read_bytes(), str(file))
+    nodes = list(ast.walk(tree))
+    used = {node.id for node in nodes if isinstance(node, ast.Name)}
+    found = {name for node in _at_top(tree) for name in _named_by(node)}
+    found |= {name for node in nodes if isinstance(node, ast.Global) for name in node.names}
+    return None if (used | found) & {*_MAKE_NAMES, "*"} else found
+
+
+def _at_top(node: ast.AST) -> Iterator[ast.AST]:
+    """All that is not within a function or a class."""
+    for child in ast.iter_child_nodes(node):
+        yield child
+        if not isinstance(
+            child, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef | ast.Lambda
+        ):
+            yield from _at_top(child)
+
+
+def _named_by(node: ast.AST) -> Iterator[str]:
+    match node:
+        case ast.FunctionDef(name=name) | ast.AsyncFunctionDef(name=name) | ast.ClassDef(name=name):
+            yield name
+        case ast.Name(id=name, ctx=ast.Store()):
+            yield name
+        case ast.alias(name=name, asname=other):
+            yield other or name.partition(".")[0]
+        case _:
+            pass
 
 
 def place_of(error: BaseException) -> str:

@@ -48,6 +48,11 @@ class Drain(StrEnum):
 DRAINS: tuple[Drain, ...] = tuple(Drain)
 
 
+def _require_one_of(option: str, word: str, words: type[StrEnum]) -> None:
+    if word not in list(words):
+        raise ConfigurationError(f"{option} is {word!r}: known are {', '.join(words)}")
+
+
 @dataclass(frozen=True, slots=True)
 class Options:
     """One run. Without a change: no faults, every frame takes ``delay_us``, all messages are offered at once."""
@@ -185,8 +190,8 @@ class Options:
                 raise ConfigurationError(f"{field.name} is {value}: it can't be below 0")
             if field.name.endswith("_ppm") and value > 1_000_000:
                 raise ConfigurationError(f"{field.name} is {value}: a rate is at most a million")
-        Tie(self.tie)
-        Drain(self.drain)
+        _require_one_of("tie", self.tie, Tie)
+        _require_one_of("drain", self.drain, Drain)
 
     def plain(self) -> dict[str, Plain]:
         """What differs from the defaults, as a script keeps it."""

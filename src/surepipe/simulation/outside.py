@@ -1,7 +1,7 @@
 """The world outside, as stages under simulation meet it: a double that remembers what was done to it.
 
     bank = Outside()
-    bank.do("charge", order["id"], key=context.id)
+    bank.do("charge", order["id"], key=context.id.key)
     bank.count("charge")                             # {value: times}
 
 It survives the crash of whoever calls it, as a bank does, and its calls are points at which the caller may crash:
@@ -15,7 +15,7 @@ import os
 from collections import Counter
 from collections.abc import Generator, Hashable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from surepipe.simulation.actors.lives import ActorWorld, Life
 from surepipe.simulation.report.words import brief
@@ -80,6 +80,17 @@ class _Members(frozenset[object]):
         return f"{{{', '.join(sorted(map(repr, self)))}}}"
 
 
+class _Use(NamedTuple):
+    """An effect that a call asked for by a key, and where. ``is_by_what_was_done``: it had asked before what was
+    done so far, so at another attempt it rightly asks for another effect."""
+
+    stage: str
+    message: str
+    value: Hashable
+    place: str
+    is_by_what_was_done: bool
+
+
 class Outside:
     """Something outside that stages act on: a bank, a mail server, a warehouse.
 
@@ -97,9 +108,11 @@ class Outside:
         self._done: dict[str, Counter[Hashable]] = {}
         self._keys: dict[tuple[str, Hashable], None] = {}
         self._asked: dict[tuple[str, str, str, Hashable], dict[int, list[str | None]]] = {}
-        self._keys_of: dict[tuple[str, str], tuple[str, Hashable]] = {}
-        self.slips: dict[str, tuple[str, str]] = {}
-        """What is wrong with the keys that it was given, in words; and of which effect: where, what is done."""
+        self._uses: dict[tuple[str, str], dict[int, _Use]] = {}
+        """By action and key: of each call the first effect that it gave this key."""
+        self._asking: set[int] = set()
+        """The calls that have asked what was done so far."""
+        self._slips: dict[str, tuple[str, str]] = {}
         self.keyless: dict[str, tuple[str, str, str]] = {}
         """What is done once more, as no key names it, when a message is tried again, the stage that does it, and
         the action: by the place of the call."""
@@ -147,55 +160,125 @@ class Outside:
         return life.at(f"{self.name} {action} {value!r}", lambda: self._do(action, value, key))
 
     def _look_at(self, action: str, value: Hashable, key: object) -> None:
-        """Hold a key against those of earlier calls: it names the effect of one message, at each attempt the same.
-
-        The n-th time that a call does something it is compared with the n-th time that each earlier call did. An
-        earlier one may have ended before it came so far.
-        """
+        """Hold a key against those of earlier calls: it names the effect of one message, at each attempt."""
         world = self._world
         assert world is not None
-        (message, call), stage = world.handling, world.speaking
+        (message, call), stage, place = world.handling, world.speaking, _caller()
         self.asked[action, value] += 1
-        if (action, value) not in self.asked_by:
-            self.asked_by[action, value] = f"{stage}{_caller()}"
-        calls = self._asked.setdefault((stage, message, action, value), {})
-        keys = calls.setdefault(call, [])
-        keys.append(None if key is None else str(key))
-        at = len(keys) - 1
-        earlier = [known[at] for one, known in calls.items() if one != call and len(known) > at]
-        other = next((one for one in earlier if one not in (None, keys[at])), None)
-        if key is not None and other is not None:
-            self._slip(
-                f"{stage} gives {action} {value!r} another key when its message is tried again "
-                f"({brief(other)}, then {brief(str(key))}), so it is repeated",
-                f"{action} {value!r}",
-            )
-        if key is None and earlier and not any(earlier):
-            place = _caller()
-            told = (
-                f"stage {stage} does {self.name} {action} {value!r} without a key{place}, so it is done once more "
-                "when its message is tried again, as any message may be: name it by a key that stays the same, "
-                "such as context.id.key, or say what has to hold outside (simulate: check:)"
-            )
-            self.keyless.setdefault(place, (told, stage, action))
+        self.asked_by.setdefault((action, value), f"{stage}{place}")
+        use = _Use(stage, message, value, place, call in self._asking)
+        self._hold_to_attempts(action, None if key is None else str(key), use, call)
         if key is not None:
             named = self.named.setdefault((stage, action), {})
             named.setdefault((value, str(key)), {})[message] = None
-        first = self._keys_of.setdefault((action, str(key)), (message, value))
-        is_known = stage not in world.in_company
-        if key is not None and is_known and message != first[0] and value != first[1]:
-            self._slip(
-                f"{stage} gives {action} {value!r} the key of {action} {first[1]!r}, of another message: "
-                "only the first of both is done",
-                f"{action} {value!r}",
-            )
+            self._hold_to_others(action, str(key), use, call)
 
-    def _slip(self, what: str, effect: str) -> None:
-        """The caller of ``do`` has made a mistake; where that is."""
-        self.slips.setdefault(
-            f"{what}{_caller()}: a key names one effect of one message at every attempt, such as context.id.key",
-            (self.name, effect),
+    def _hold_to_attempts(self, action: str, key: str | None, use: _Use, call: int) -> None:
+        """The n-th time that a call does something it is compared with the n-th time that each earlier call did.
+        An earlier one may have ended before it came so far."""
+        calls = self._asked.setdefault((use.stage, use.message, action, use.value), {})
+        keys = calls.setdefault(call, [])
+        keys.append(key)
+        at = len(keys) - 1
+        earlier = [known[at] for one, known in calls.items() if one != call and len(known) > at]
+        other = next((one for one in earlier if one not in (None, key)), None)
+        if key is not None and other is not None:
+            self._change_of_key(action, other, use, key, use)
+        if key is None and earlier and not any(earlier):
+            told = (
+                f"stage {use.stage} does {self.name} {action} {use.value!r} without a key{use.place}, so it is "
+                "done once more when its message is tried again, as any message may be: name it by a key that "
+                "stays the same, such as context.id.key, or say what has to hold outside (simulate: check:)"
+            )
+            self.keyless.setdefault(use.place, (told, use.stage, action))
+
+    def _hold_to_others(self, action: str, key: str, use: _Use, call: int) -> None:
+        """Of two effects that have one key the second is not done. What the key is of at another attempt is no
+        other effect: its value may tell the time."""
+        calls = self._uses.setdefault((action, key), {})
+        mine = calls.setdefault(call, use)
+        first = next(iter(calls.values()))
+        is_known = self._world is not None and use.stage not in self._world.in_company
+        if call and use.value != mine.value:
+            self._shared_key(action, key, use, mine, "that the same call asks for")
+        elif is_known and use.value != first.value and use.message != first.message:
+            self._slip(
+                f"{use.stage} gives {action} {use.value!r} the key of {action} {first.value!r}, of another "
+                "message: only the first of both is done",
+                use.place,
+                _effect(action, use),
+            )
+        elif is_known and use.value != first.value and use.stage != first.stage:
+            other = f"that {first.stage} asks for{first.place}"
+            self._shared_key(action, key, use, first, other)
+
+    def _shared_key(self, action: str, key: str, use: _Use, first: _Use, whose: str) -> None:
+        is_of_batch = self._world is not None and use.stage in self._world.in_company
+        add = 'add what tells them apart to the key, such as f"{context.id.key}/{address}"'
+        make = "make the key of each message alone (context.id tells of its batch)"
+        self._slip(
+            f"{use.stage} gives {action} {use.value!r} the key of {action} {first.value!r} {whose} "
+            f"({brief(key)}): only the first of both is done",
+            use.place,
+            _effect(action, use),
+            f": {make if is_of_batch else add}",
         )
+
+    def _change_of_key(self, action: str, old: str, first: _Use, key: str, again: _Use) -> None:
+        once, twice = _effect(action, first), _effect(action, again)
+        if once != twice:  # as it tells its key, which is another one in each run
+            once, twice = once.partition(old)[0], twice.partition(key)[0]
+        self._slip(
+            f"{first.stage} gives {action} {first.value!r} another key when its message is tried again "
+            f"({brief(old)}, then {brief(key)}), so it is repeated",
+            again.place,
+            os.path.commonprefix([once, twice]),  # noqa: RUF071 - of texts
+        )
+
+    def _slip(
+        self,
+        what: str,
+        place: str,
+        effect: str,
+        advice: str = ": a key names one effect of one message at every attempt, such as context.id.key",
+    ) -> None:
+        """The caller of ``do`` has made a mistake there."""
+        self._slips.setdefault(f"{what}{place}{advice}", (self.name, effect))
+
+    @property
+    def slips(self) -> dict[str, tuple[str, str]]:
+        """What is wrong with the keys that it was given so far, in words; and of which effect: where, and how what
+        is done begins."""
+        self._hold_attempts_together()
+        return self._slips
+
+    def _hold_attempts_together(self) -> None:
+        """What is done may tell its key, and so is another effect with each key. But what a call that came to its
+        end did for a message it does by the same keys when that is tried again, but for what is done already: a
+        key that is gone, and one in its place, are of one effect."""
+        for (_, _, action), calls in self._attempts().items():
+            first, *later = (uses for _, uses in sorted(calls.items()))
+            for again in later:
+                gone = [key for key in first if key not in again]
+                new = [key for key in again if key not in first]
+                for old, key in zip(gone, new, strict=False):
+                    if not again[key].is_by_what_was_done:
+                        self._change_of_key(action, old, first[old], key, again[key])
+
+    def _attempts(self) -> dict[tuple[str, str, str], dict[int, dict[str, _Use]]]:
+        """By stage, message and action: the keys that each call gave which came to its end. A key that other
+        messages have as well may be of what these have left to do."""
+        found: dict[tuple[str, str, str], dict[int, dict[str, _Use]]] = {}
+        world = self._world
+        if world is None:
+            return found
+        for (action, key), calls in self._uses.items():
+            is_own = len({use.message for use in calls.values()}) == 1
+            for call, use in calls.items() if is_own else ():
+                if call in world.ended_well and use.stage not in world.in_company:
+                    of_message = found.setdefault((use.stage, use.message, action), {})
+                    of_message.setdefault(call, {})[key] = use
+        return found
 
     def _do(self, action: str, value: Hashable, key: object) -> bool:
         if key is not None:
@@ -206,7 +289,7 @@ class Outside:
             self._keys[name] = None
         done = self._done.setdefault(action, Counter())
         done[value] += 1
-        times = "" if done[value] == 1 else f", for the {_ordinal(done[value])} time"
+        times = "" if done[value] == 1 else f", for the {ordinal(done[value])} time"
         self._tell(f"{action} {value!r}{times}", key)
         return True
 
@@ -214,20 +297,30 @@ class Outside:
         if self._world is not None:
             self._world.effect(self.name, text, "" if key is None else str(key))
 
+    def _look(self, *actions: str) -> None:
+        """Somebody asks what was done so far."""
+        looked_at(self.name, *actions)
+        if self._world is not None and self._world.speaks is not None:
+            self._asking.add(self._world.handling[1])
+
     def count(self, action: str) -> dict[Hashable, int]:
         """How often each value had this effect."""
         self._enter_run()
-        looked_at(self.name, action)
+        self._look(action)
         return dict(self._done.get(action, {}))
 
     def done(self) -> Iterator[tuple[str, Hashable]]:
         """Each effect that happened."""
-        looked_at(self.name, *self._done)
+        self._look(*self._done)
         return ((action, value) for action, values in self._done.items() for value in values)
+
+    def totals(self) -> Iterator[tuple[str, int]]:
+        """Of each action how often something was done."""
+        return ((action, sum(values.values())) for action, values in self._done.items())
 
     def repeated(self) -> list[str]:
         """Effects that happened more than once, in words."""
-        looked_at(self.name, *self._done)
+        self._look(*self._done)
         return [
             f"{action} {value!r} happened {_times(count)}"
             for action, done in self._done.items()
@@ -277,8 +370,14 @@ def _caller() -> str:
     return f" ({os.path.basename(frame.f_code.co_filename)}:{frame.f_lineno})" if frame else ""
 
 
-def _ordinal(number: int) -> str:
-    return {2: "second", 3: "third"}.get(number, f"{number}th")
+def _effect(action: str, use: _Use) -> str:
+    """As a run tells it."""
+    return f"{action} {use.value!r}"
+
+
+def ordinal(number: int) -> str:
+    """``third``, ``4th``."""
+    return {1: "first", 2: "second", 3: "third"}.get(number, f"{number}th")
 
 
 def _times(count: int) -> str:

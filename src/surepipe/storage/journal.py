@@ -15,7 +15,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import count, repeat
 
 from surepipe.core.effects import (
@@ -67,8 +67,9 @@ from surepipe.core.store_requests import (
     is_closed,
     said_of,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StacksDiffer, StoreUnavailable
 from surepipe.errors import Fenced as FencedError
+from surepipe.pipes.stack.agreement import Terms
 
 # What a journal writes down, and what it remembers of it.
 
@@ -91,15 +92,24 @@ def read_head(head: bytes) -> tuple[list[int], list[Renumbered]]:
 
 @dataclass(slots=True)
 class ConfirmedState:
-    """What the state of the position holds."""
+    """What the state of the position holds. ``stack``, ``payloads``: as what the rows were accepted, where that
+    was noted."""
 
     transmitted: int = 0
     epoch: int = 0
     through: int = 0
+    stack: str = ""
+    payloads: str = ""
+
+    @property
+    def terms(self) -> Terms | None:
+        """The same; None for a journal of an earlier version."""
+        return Terms(self.stack, self.payloads) if self.stack else None
 
     def encode(self) -> bytes:
         """As the state of a position."""
-        return json.dumps([self.transmitted, self.epoch, self.through]).encode()
+        noted = [self.stack, self.payloads] if self.stack else []
+        return json.dumps([self.transmitted, self.epoch, self.through, *noted]).encode()
 
     @classmethod
     def decode(cls, state: bytes) -> ConfirmedState:
@@ -191,13 +201,21 @@ class StoreJournal:
     """
 
     def __init__(
-        self, streams: Store, positions: Store, pipe: str, *, stream: str | None = None
+        self,
+        streams: Store,
+        positions: Store,
+        pipe: str,
+        *,
+        stream: str | None = None,
+        terms: Terms | None = None,
     ) -> None:
-        """``stream`` names the stream of the journal; by default it is ``<pipe>/journal``."""
+        """``stream`` names the stream of the journal; by default it is ``<pipe>/journal``. ``terms``: as what this
+        sender accepts messages; rows with payloads of another form are refused."""
         self.stream = stream or f"{pipe}/journal"
         self._streams = streams
         self._positions = positions
         self._pipe = pipe
+        self._terms = terms
         self._incarnation = 0
         self._previous_tag: int | None = None
         self._owner = 0
@@ -207,6 +225,8 @@ class StoreJournal:
         self._next = 1
         """The position as committed last: indexes below it are not needed."""
         self._state = ConfirmedState()
+        self._holds_rows = False
+        """Whether it held rows when it was loaded."""
         self._own = OwnRows()
         self._places: dict[int, tuple[int, int]] = {}
         """For an epoch, the index of one of its rows."""
@@ -240,8 +260,8 @@ class StoreJournal:
         """What the journal holds; makes it when it is not there.
 
         Raises StoreUnavailable (ask again), ``errors.Fenced`` (a life that was begun elsewhere has the journal
-        since; the lives of this object never will again) and ConfigurationError (the stream is used for something
-        else, or the store refuses).
+        since; the lives of this object never will again), StacksDiffer (it holds messages that another codec
+        wrote) and ConfigurationError (the stream is used for something else, or the store refuses).
         """
         with self._lock:
             return self._load()
@@ -253,6 +273,30 @@ class StoreJournal:
         state = ConfirmedState.decode(position.state) if position else ConfirmedState()
         return state.epoch, state.through
 
+    def require_own_payloads(self) -> None:
+        """Raise StacksDiffer now where ``load`` would. Makes nothing, and reads the rows only where another codec
+        was noted. Raises what ``load`` raises."""
+        with self._lock:
+            position = self._position()
+            noted = ConfirmedState.decode(position.state) if position else ConfirmedState()
+            if self._are_other_payloads(noted.terms):
+                self._load()
+
+    def holds_rows_of_others(self) -> bool:
+        """Whether messages are not confirmed that were accepted with other terms, or before that was noted. Raises
+        what ``load`` raises."""
+        with self._lock:
+            self._load()
+            noted, own = self._state.terms, self._terms
+            is_own = noted is not None and own is not None and noted.fits(own)
+            return self._holds_rows and not is_own
+
+    def _are_other_payloads(self, noted: Terms | None) -> bool:
+        own = self._terms
+        if noted is None or own is None or not (noted.payloads and own.payloads):
+            return False
+        return noted.payloads != own.payloads
+
     def _load(self) -> JournalContents:
         self._incarnation = self._made()
         self._own = OwnRows()
@@ -263,10 +307,17 @@ class StoreJournal:
         self._state = ConfirmedState.decode(position.state) if position else ConfirmedState()
         info = self._info()
         rows, renumbered = self._rows(info)
+        self._holds_rows = bool(rows)
         self._loaded = (info.incarnation, info.next, position)
         last_life = max((known.epoch for known in info.producers), default=0)
         if 0 < self._lives < last_life:
             raise FencedError(f"journal {self.stream!r} was taken over by life {last_life}")
+        if rows and self._are_other_payloads(self._state.terms):
+            raise StacksDiffer(
+                f"journal {self.stream!r} holds messages that were accepted by a sender with {self._state.terms}; "
+                f"this one has {self._terms}, and would send them as something else. Start it as it was then "
+                "until all is confirmed, and change the codec after that"
+            )
         confirmed = (self._state.epoch, self._state.through)
         return JournalContents(
             last_life, rows, self._state.transmitted, confirmed, tuple(renumbered)
@@ -376,6 +427,8 @@ class StoreJournal:
     def _open_life(self, life: int) -> WriteOutcome:
         """From here on the store fences every older life, so what it holds now is all it will hold of them.
 
+        Messages that are accepted from now on are of these terms; so that is noted, if none are held of others.
+
         1. A life loads the journal. 2. The one that it replaces stores rows, and tells that they are accepted.
         3. The new life is opened; that more is there now is loaded here, and the answer does not get through.
         4. It is opened again. Nothing has changed since 3, and a plain "stored" would let it go on without those
@@ -389,6 +442,10 @@ class StoreJournal:
             changed = self._contents_if_changed()
         except StoreUnavailable:
             return WriteUnknown()
+        except StacksDiffer as error:
+            return WriteFailed(str(error))
+        if (refused := self._note_terms(life)) is not None:
+            return refused
         if changed is not None:
             self._changed = (life, changed)
         elif self._changed is not None and self._changed[0] == life:
@@ -396,6 +453,19 @@ class StoreJournal:
         self._own.begin(life, head_of(()))
         self._streams.trim(self.stream, self._needed_from)  # not done: the next life will
         return changed or WriteStored()
+
+    def _note_terms(self, life: int) -> WriteOutcome | None:
+        """As what messages are accepted from now on; None when that is noted."""
+        before, own = self._state, self._terms
+        if own is None or before.terms == own or (self._holds_rows and before.terms is not None):
+            return None
+        self._state = replace(before, stack=own.stack, payloads=own.payloads)
+        self._next = max(self._next, self._needed_from)
+        outcome = self._commit(life)
+        if isinstance(outcome, WriteStored):
+            return None
+        self._state = before
+        return outcome
 
     def _take_over(self, life: int) -> WriteOutcome | None:
         """Fence older lives from rows and from the position; None when that is done.

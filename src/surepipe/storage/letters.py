@@ -10,6 +10,7 @@ stream beside it, ``<stream>/marks``: one line of JSON for each.
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
@@ -351,18 +352,20 @@ class DeadLetterStream:
                     fates.add(json.loads(payload))
             fates.read_next = outcome.next
 
-    def delete(self, index: int, at_us: int) -> bool:
+    def delete(self, index: int, at_us: int | None = None) -> bool:
         """Mark a letter deleted: no list shows it, and no replay sends it. False when it was deleted before.
 
-        The stream keeps its bytes until it is trimmed. A letter that a replay is sending at this moment is sent
-        all the same. Raises LookupError for a letter that is not there, StoreUnavailable (ask again).
+        ``at_us``: when, in microseconds since 1970; now if it is not given. The stream keeps its bytes until it is
+        trimmed. A letter that a replay is sending at this moment is sent all the same. Raises LookupError for a
+        letter that is not there, StoreUnavailable (ask again).
         """
         if self.show(index) is None:
             raise LookupError(f"{self.stream} has no letter {index}")
         fates = self.fates()
         if index in fates.deleted:
             return False
-        self._mark("deleted", index, {"at_us": at_us, "sent": fates.is_sent(index)})
+        when = time.time_ns() // 1000 if at_us is None else at_us
+        self._mark("deleted", index, {"at_us": when, "sent": fates.is_sent(index)})
         return True
 
     def note_sent(self, index: int, at_us: int, number: tuple[int, int] | None) -> None:

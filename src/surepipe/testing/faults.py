@@ -14,6 +14,7 @@ the message of a test that fails.
 
 from __future__ import annotations
 
+import difflib
 import heapq
 import itertools
 import os
@@ -29,7 +30,9 @@ from types import TracebackType
 from typing import Protocol
 
 from surepipe.core.store_requests import Store
-from surepipe.errors import MisuseError
+from surepipe.errors import ConfigurationError, MisuseError
+from surepipe.simulation.faults import chosen as chosen_in_simulations
+from surepipe.simulation.faults import words_of_faults
 from surepipe.storage.faulty import FaultyStore, Rates
 from surepipe.testing.proxy import CLEAR, FaultProxy, Toward, Weather
 
@@ -55,6 +58,39 @@ class GustKind(StrEnum):
 
 
 STORMY: tuple[GustKind, ...] = tuple(kind for kind in GustKind if kind is not GustKind.CALM)
+
+
+def gust_kinds(given: str | Collection[str]) -> tuple[GustKind, ...]:
+    """The kinds that these words name: a list, or a text with commas; ``claim`` is all of them.
+
+    Raises ConfigurationError for a word that is none of them, and MisuseError for what is no words.
+    """
+    words = words_of_faults(given)
+    return STORMY if words == ("claim",) else tuple(map(_gust_kind, words))
+
+
+def _gust_kind(word: str) -> GustKind:
+    try:
+        return GustKind(word)
+    except ValueError:
+        close = difflib.get_close_matches(word, [*GustKind, "claim"], n=1)
+        meant = f"did you mean {str(close[0])!r}? " if close else ""
+        raise ConfigurationError(
+            f"{word!r} is nothing that a connection suffers: {_elsewhere(word)}{meant}"
+            f"{'K' if meant else 'k'}nown are claim (all of them), {', '.join(GustKind)}"
+        ) from None
+
+
+def _elsewhere(word: str) -> str:
+    """Where a word is known that is none here."""
+    try:
+        chosen_in_simulations([word])
+    except ConfigurationError:
+        return ""
+    return (
+        "it is a word of simulate(faults=...), and real stores and processes suffer where they are given, to "
+        ".wrap(store), .crash(process) and .pause(process); "
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,13 +168,13 @@ class HasPid(Protocol):
 class RealFaults:
     """See the module. Use it in a ``with`` block: at its end all weather is fair, and nothing is paused.
 
-    ``kinds``: which gusts connections suffer. Each route, store and process draws from a generator of its own, so
-    another one changes nothing for those before it.
+    ``kinds``: which gusts connections suffer, see ``gust_kinds``, which says what is raised for others. Each
+    route, store and process draws from a generator of its own, so another one changes nothing for those before it.
     """
 
-    def __init__(self, seed: int, kinds: Collection[GustKind] = STORMY) -> None:
+    def __init__(self, seed: int, kinds: str | Collection[str] = STORMY) -> None:
         self.seed = seed
-        self.kinds = tuple(kinds)
+        self.kinds = gust_kinds(kinds)
         self._numbers = itertools.count(1)
         self._orders = itertools.count()
         self._wake = threading.Condition(threading.RLock())

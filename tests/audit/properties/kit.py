@@ -252,6 +252,7 @@ def _end(writer: Writer, text: str) -> None:
 VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "accept": _simple(Kind.ACCEPTED, "sender"),
     "load": _loaded,
+    "find": _simple(Kind.ACCEPTED, "sender", '{"found":true,"loaded":true}'),
     "huge": _simple(Kind.ACCEPTED, "sender", '{"bytes":1025}'),
     "pause": lambda writer, text: writer.row(text, Kind.PAUSE),
     "warn": lambda writer, text: writer.row(text, "notice", detail='{"notice":"Stalled"}'),

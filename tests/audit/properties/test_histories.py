@@ -40,6 +40,8 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     # P3 to P7
     ("P3", "accept 1-2; settle 1; settle 1", {}, "Message #1 came out again."),
     ("P3", "accept 1-3; settle 3; settle 1; settle 3", {}, "Message #3 came out again."),
+    ("P3", "accept 2; load 1; settle 1-2; settle 1", {}, "Message #2 came out again."),
+    ("P2", "accept 2; load 1; settle 2; end", {}, "Message #2 was accepted and never came out."),
     ("P3", "accept 1; settle 1; dead 1", {}, "Message #1 came out again."),
     ("P3", "accept 1; renumber 1 to e2 1; settle 1; settle 1 e2", {}, "Message #1 came out again."),
     ("P4", "accept 1-2; settle 2; settle 1", {}, "Message #1 came out after #2."),
@@ -485,6 +487,9 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P3", "accept 1-3; settle 3; settle 1; settle 2", {}),
     ("P3", "accept 1; give-up 1; settle 1", {}),
     ("P4", "accept 1-3; settle 1; settle 1; settle 3; settle 3", {}),
+    # The life that had accepted 1 ended before it could tell.
+    ("P4", "accept 2; load 1; settle 1-2", {}),
+    ("P7", "accept 2; load 1; accept 3; settle 1; settle 2-3", {}),
     ("P5", "accept 1-5; settle 2; settle 4-5", {}),
     ("P6g", "accept 1-3; settle 1-2; settle 1; settle 3", {}),
     ("P6g", "accept 1; unknown 2-3; accept 4; settle 1; settle 4", {}),
@@ -603,6 +608,7 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P17", "start sender; accept 1; crash sender; start sender; load 1-2; accept 1 e2", {}),
     ("P17", "accept 1; accept 1; append 1 at 1; deliver 1", {}),
     ("P17", "start sender; start sender; load 1; late accept 1; late accept 2", {}),
+    ("P17", "start sender; find 1; accept 1; accept 2", {}),
     ("P18", "crash receiver; arrive; gauges receiver +malformed=1", {"gauges": True}),
     ("P18", "arrive 1-2; gauges receiver +stale_epoch=2", {"gauges": True}),
     (

@@ -58,8 +58,8 @@ STEPS = {
         "call",
         (
             "BOOKS = Outside('books')\n\n"
-            "def booked(row, context):\n    BOOKS.do('book', json.dumps(row), key=context.id.key)\n"
-            "    return row\n"
+            "def booked(row, context):\n    text = json.dumps(row)\n"
+            "    BOOKS.do('book', text, key=f'{context.id.key}/{text}')\n    return row\n"
         ),
     ),
     "cached": (
@@ -75,8 +75,19 @@ STEPS = {
         "def hurried(row, context):\n    context.sleep(0.001)\n    return {**row, 'tried': context.attempt > 0}\n",
     ),
 }
+POSTED = (
+    "call",
+    (
+        "POST = Outside('post')\n\n"
+        "def posted(row, context):\n    for who in ('ada', 'bo'):\n"
+        "        key = f'{context.id.key}/{who}/{json.dumps(row)}'\n"
+        "        POST.do('send', [who, {'Key': key}], key=key)\n    return row\n"
+    ),
+)
+"""Several effects of each message, which tell their keys."""
 IMPORTS = (
-    "import asyncio\nimport json\nimport random\nfrom surepipe.simulation import Outside\n\n\n"
+    "import asyncio\nimport json\nimport random\nimport uuid\n"
+    "from surepipe.simulation import Outside\n\n\n"
 )
 OPEN = "def opened(rows):\n    return rows\n\n\n"
 LAYERS = (
@@ -138,6 +149,9 @@ class _Draw:
         """Whether sources have dead letters for rows that can't be read."""
         self.gives_up_soon = seed >= 2_000_000
         """Whether stages stand in a row, some of them with few retries, and several give more than one row."""
+        self.posts = seed >= 3_000_000
+        """Whether stages do several things outside for one message."""
+        self.has_batch = False
         self.loses = False
         """Whether some row may not come out, or only among the dead letters."""
 
@@ -199,19 +213,23 @@ class _Draw:
     def stage(self, feeder: str, chosen: str = "") -> str:
         draw = self.random
         steps = [*STEPS, "batch", *(["halved"] * 3 if self.gives_up_soon else [])]
+        steps += ["posted"] * 5 if self.posts else []
         step = chosen or draw.choice(steps)
+        if self.has_batch and step in ("booked", "posted"):  # their keys would tell of the batch
+            step = "cached"
         name = self.name(step)
         retries = (1, 1, 2, 3) if self.gives_up_soon else (5,)
         failing = draw.choice(
             ["", "", *(f", retries: {most}, dead_letter: main/dead" for most in retries)]
         )
         if step == "batch":
+            self.has_batch = True
             self.functions["opened"] = OPEN
             self.stages.append(f"  {name}: {{from: {feeder}, batch: {{max: 3}}}}\n")
             self.stages.append(f'  open{name}: {{from: {name}, flat-map: "STEPS:opened"}}\n')
             return f"open{name}"
         self.loses |= step == "some" or bool(failing)
-        kind, self.functions[step] = STEPS[step]
+        kind, self.functions[step] = POSTED if step == "posted" else STEPS[step]
         self.stages.append(f'  {name}: {{from: {feeder}, {kind}: "STEPS:{step}"{failing}}}\n')
         return name
 
@@ -364,6 +382,20 @@ ERRORS: dict[str, tuple[str, str]] = {
             "    BOOKS.do('book', json.dumps(row), key=f'{context.id.key}#{context.attempt}')\n    return row\n"
         ),
     ),
+    "key-in-value": (
+        "call",
+        (
+            "def wrong(row):\n    key = str(uuid.uuid4())\n"
+            "    BOOKS.do('book', [json.dumps(row), {'Key': key}], key=key)\n    return row\n"
+        ),
+    ),
+    "two-of-a-key": (
+        "call",
+        (
+            "def wrong(row, context):\n    for side in ('debit', 'credit'):\n"
+            "        BOOKS.do('book', [side, json.dumps(row)], key=context.id.key)\n    return row\n"
+        ),
+    ),
     "one-key": (
         "call",
         "def wrong(row, context):\n    BOOKS.do('book', json.dumps(row), key=row['who'])\n    return row\n",
@@ -406,7 +438,7 @@ ERRORS: dict[str, tuple[str, str]] = {
         "call",
         (
             "def wrong(row):\n    BOOKS.do('book', int(row['n']), key=row['n'])\n"
-            "    return {**row, 'total': sum(BOOKS.count('book'))}\n"
+            "    return {**row, 'of all': sum(BOOKS.count('book'))}\n"
         ),
     ),
     "boundary": ("", ""),

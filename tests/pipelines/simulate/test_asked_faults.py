@@ -146,6 +146,20 @@ def test_what_held_is_what_is_promised_through_the_faults_that_were_asked_for(
     assert "intake: exactly-once, absolute order; through bad-stage\n" in both
 
 
+def test_what_is_expected_to_survive_more_is_told_beside_what_is_promised(tmp_path: Path) -> None:
+    """At-least-once through a crash was tried, and not said to have held; what no run had is not tried."""
+    expect = "expect: {delivery: at-least-once, order: gap-free, tolerates: [process-crash, store-trim]}\n"
+    repeating = SHOP.replace("boundary: committed", "boundary: processed") + expect
+    done = simulated(tmp_path, PLAIN, "--seeds", "40", "--faults", "claim", pipeline=repeating)
+    assert done.returncode == Exit.HELD, done.stdout + done.stderr
+    told = [line for line in done.stdout.splitlines() if "lines to out: " in line]
+    exactly, weaker = (line.partition("lines to out: ")[2] for line in told)
+    assert exactly.startswith("exactly-once, absolute order; through network")
+    assert weaker.startswith("at-least-once, gap-free order; through network")
+    assert ("process-crash" in exactly, "process-crash" in weaker) == (False, True)
+    assert "not tried: store-trim, as no pipe goes through a stream of a store" in done.stdout
+
+
 def test_a_fault_that_struck_only_beside_others_is_not_said_to_be_survived_alone() -> None:
     """In a run that may have a crash nobody judges what no crash survives."""
     everything = Claim(frozenset(Atom), parse_faults(["network"]))

@@ -114,6 +114,25 @@ def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> Non
     assert {*advised} == {guilty}, told
 
 
+seen: set[str] = set()
+
+
+def seen_before(order: Order) -> Order:
+    """The same for each part of a message."""
+    known = str(order) in seen
+    seen.add(str(order))
+    return {"n": order["n"], "known": known}
+
+
+def test_what_a_stage_answered_for_several_parts_is_told_once() -> None:
+    """X-56: the same sentence again says nothing."""
+    stages = "first intake flat_map parts\nlast first call seen_before"
+    _, told = defects(simulation(stages, faults="store-crash"))
+    said = [line for line in told.splitlines() if line.startswith("A stage's defect: last ")]
+    assert said, told
+    assert len(said) == len({*said}), told
+
+
 def by_attempt(order: Order, context: Context) -> Order:
     """Another one when it is tried again."""
     return {**order, "attempt": context.attempt}

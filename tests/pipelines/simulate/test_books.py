@@ -146,6 +146,26 @@ def test_a_correct_plan_through_a_book_is_never_called_broken(seed: int) -> None
     assert found_in(drawn(seed), SEEDS) == {}, drawn(seed)
 
 
+@pytest.mark.parametrize(
+    ("plan", "mode", "seed"),
+    [
+        (5, "claim", 113),
+        (5, "claim", 144),
+        (5, "store-outage", 26),
+        (4, "claim", 66),
+        (3, "claim", 54),
+        (11, "claim", 39),
+    ],
+)
+def test_what_ends_of_a_book_tell_of_it_is_understood(plan: int, mode: str, seed: int) -> None:
+    """Who hands out a message may tell of it before who put it there, which may have crashed before it could:
+    neither is another order, nor a number that was given twice. And what a worker had in work when its store was
+    away it may handle again."""
+    rows = [{"n": n, "tenant": "abca"[n % 4], "units": 1 + n % 6} for n in range(1, 13)]
+    simulation = simulation_of(loads(drawn(plan)), messages={"lines": rows}, faults=mode)
+    assert simulation.campaign([seed]).failures == {}
+
+
 @pytest.mark.parametrize("fault", ["process-crash", "store-outage"])
 def test_what_a_correct_plan_promises_through_a_crash_holds(fault: str) -> None:
     """BQ-72: nothing is lost where nothing parks, whatever a crash repeats; 4 has a stage that says Later, and

@@ -265,6 +265,16 @@ def test_a_double_takes_its_place(tmp_path: Path) -> None:
     assert done.returncode == Exit.NOT_EXERCISED, done.stderr
 
 
+def test_a_double_that_acts_outside_itself_is_not_to_have_a_double(tmp_path: Path) -> None:
+    """It was told to take its own place (simulation X-26)."""
+    stages = "import socket\n\ndef price(order):\n    return order\n\ndef double(order):\n    socket.socket()\n"
+    replaced = 'simulate: {replace: {"shop_stages:price": "shop_stages:double"}}\n'
+    done = command(shop(tmp_path, stages, SHOP + replaced), "--seeds", "2")
+    assert done.returncode == Exit.UNUSABLE
+    assert "shop_stages:double is a double already: let it only tell an Outside" in done.stderr
+    assert "replace:" not in done.stderr
+
+
 def test_a_stage_that_asks_a_generator_of_its_module_is_not_judged_and_the_generator_is_named(
     tmp_path: Path,
 ) -> None:
@@ -436,6 +446,8 @@ def test_a_violation_has_its_verdicts_and_notes_in_json(tmp_path: Path) -> None:
     said = held_of(tmp_path, CHECKED, SHOP + 'simulate: {check: "shop_stages:wrong"}\n')
     assert (said["exit"], said["violated"]) == (Exit.VIOLATED, "user")
     assert said["verdicts"] == {"intake": "not judged", "lines to out": "violated"}
+    (why,) = cast("list[str]", said["unjudged"])
+    assert why.startswith("intake, because the schedules ended ")
     assert any("shop_stages.last" in note for note in cast("list[str]", said["notes"]))
 
 

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from datetime import UTC, datetime
+from typing import cast
+
 import pytest
 
-from surepipe.pipelines.simulate.ends import out_of_order
+from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.ends import Ends, Offspring, judge_ends, out_of_order
+from surepipe.pipelines.simulate.reference import played
+from surepipe.pipelines.simulate.simulating import Simulation, SimulationFailed, simulation_of
+from surepipe.pipelines.stages import Context
+from surepipe.simulation import Outside
+from surepipe.simulation.options import Options
+from tests.pipelines.simulate.kit import HEAD, bank
+
+Row = Mapping[str, int]
+ledger = Outside("ledger")
 
 
 @pytest.mark.parametrize(
@@ -28,3 +43,113 @@ def test_what_may_have_come_in_order_is_left_alone(got: str, wanted: str) -> Non
 def test_what_came_late_out_of_order(got: str, wanted: str) -> None:
     """P4: a message came for the first time after a later one."""
     assert out_of_order(got, wanted)
+
+
+def broken(got: Sequence[str], aside: str, *, leaning: Mapping[str, bool]) -> list[str]:
+    """What a run without faults breaks, which is to have three totals, as "one" of its source is a dead letter
+    and "bad" always is."""
+    world = played(bank(with_key=True), Options(messages=1))
+    most = {("lines", "out"): 1}
+    offspring = Offspring(
+        failed=frozenset({("lines", "bad")}), partly={"out": 0}, most=most, leaning=leaning
+    )
+    letters = Counter({("lines", aside): 1})
+    ends = Ends({"out": got}, {"out": ["1", "3", "6"]}, letters, offspring)
+    return [one.property for one in judge_ends(world, ends, {}, {})]
+
+
+@pytest.mark.parametrize("leaning", [{}, {"out": True}, {"out": False}])
+@pytest.mark.parametrize(
+    ("got", "aside", "found"),
+    [
+        (["2", "5"], "one", {"": ["P2", "P3"], "counted": [], "not": []}),
+        (["5"], "one", {"": ["P2", "P3"], "counted": ["P2"], "not": []}),
+        (["2", "2", "5", "5"], "one", {"": ["P2", "P3"], "counted": ["P3"], "not": []}),
+        (["2", "5"], "bad", {"": ["P2", "P3"], "counted": ["P2"], "not": []}),
+    ],
+)
+def test_totals_without_a_dead_letter_are_other_totals(
+    got: Sequence[str], aside: str, found: Mapping[str, list[str]], leaning: Mapping[str, bool]
+) -> None:
+    """P2, P3: their number is compared where one comes of each message; all of it where only that is set aside
+    which is so without faults."""
+    kind = "" if not leaning or aside == "bad" else "counted" if leaning["out"] else "not"
+    assert broken(got, aside, leaning=leaning) == found[kind]
+
+
+def same(row: Row) -> Row:
+    """It may fail by a fault alone."""
+    return row
+
+
+def total(row: Row) -> Row:
+    """The documented total: up to its own message, whatever came later."""
+    ledger.do("add", row["n"], key=row["n"])
+    return {
+        **row,
+        "total": sum(n for n in cast("Mapping[int, int]", ledger.count("add")) if n <= row["n"]),
+    }
+
+
+def named(row: Row, context: Context) -> Mapping[str, object]:
+    """It depends on its own message alone, when it came, and who it is."""
+    return {**row, "id": context.id.key, "at": datetime.now(UTC).isoformat()}
+
+
+def is_large(row: Row) -> bool:
+    """How many are depends on those before."""
+    return row["total"] > 6
+
+
+def running_total(row: Row) -> Row:
+    """What a crash, or another attempt, makes another total."""
+    kept.append(row["n"])
+    return {**row, "total": sum(kept)}
+
+
+kept: list[int] = []
+LARGE = '  large: {from: total, filter: "CALL is_large"}\n'
+
+
+def totals(
+    work: str, *, more: str = "", end: str = "total", faults: str = "bad-stage"
+) -> Simulation:
+    """Behind a stage that sets aside."""
+    lines = ", ".join(f"{{n: {n}}}" for n in range(1, 7))
+    text = (
+        f"{HEAD}stages:\n"
+        '  first: {from: intake, call: "CALL same", retries: 2, dead_letter: main/dead}\n'
+        f'  total: {{from: first, call: "CALL {work}", retries: 5, dead_letter: main/dead}}\n{more}'
+        f"sinks: {{out: {{from: {end}, kind: jsonl, path: out.jsonl}}}}\n"
+        f"simulate: {{messages: 6, sample: {{lines: [{lines}]}}}}\n"
+    )
+    return simulation_of(loads(text.replace("CALL ", f"{__name__}:")), faults=faults)
+
+
+@pytest.mark.parametrize(
+    ("more", "end", "what"), [("", "total", "only the number"), (LARGE, "large", "nothing")]
+)
+def test_a_total_behind_a_stage_that_sets_aside_is_no_loss(more: str, end: str, what: str) -> None:
+    """P2: the total without a dead letter is the right one, and a note tells what was compared."""
+    simulated = totals("total", more=more, end=end)
+    found = simulated.campaign(range(60))
+    assert found.dead
+    assert not found.violated
+    told = f"of what out gets, {what} was compared in runs in which faults made dead letters"
+    assert any(told in note for note in simulated.notes(found))
+
+
+def test_what_tells_the_identity_of_its_message_alone_is_compared_in_all_runs() -> None:
+    """P2: that is the same whatever was set aside."""
+    simulated = totals("named")
+    found = simulated.campaign(range(60))
+    assert found.dead
+    assert not found.violated
+    assert not [note for note in simulated.notes(found) if "dead letters" in note]
+
+
+def test_a_total_that_is_kept_in_memory_is_found_there_too() -> None:
+    """P2: by the runs that set nothing aside."""
+    with pytest.raises(SimulationFailed, match="A stage's defect: total "):
+        totals("running_total", faults="claim").run(range(60))
+    kept.clear()

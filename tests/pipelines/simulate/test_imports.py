@@ -54,6 +54,23 @@ def test_a_module_may_do_what_it_likes_while_it_is_imported(tmp_path: Path) -> N
     assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
 
 
+def test_a_stage_may_import_a_module_of_its_own_when_it_is_called(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python would put what it compiles beside it, which no stage may."""
+    monkeypatch.delenv("PYTHONDONTWRITEBYTECODE", raising=False)
+    (tmp_path / "helpers").mkdir()
+    (tmp_path / "helpers" / "prices.py").write_text("CENTS = 5\n")
+    stages = (
+        "from importlib import import_module\n"
+        "def price(order):\n"
+        "    return {**order, 'cents': import_module('helpers.prices').CENTS}\n"
+    )
+    done = simulated(tmp_path, stages)
+    assert done.returncode in (Exit.HELD, Exit.NOT_EXERCISED), done.stderr
+    assert not list(tmp_path.glob("helpers/__pycache__/*"))
+
+
 DATED = {
     "in a class": "class Begun:\n    at = datetime.datetime.now()\n",
     "as a default": "def begun(\n        at=datetime.datetime.now()):\n    return at\n",

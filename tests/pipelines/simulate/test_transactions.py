@@ -15,12 +15,13 @@ from surepipe.cli.output import Exit
 from surepipe.core.store_requests import Transaction
 from surepipe.errors import MisuseError
 from surepipe.pipelines.loading import load
+from surepipe.pipelines.run.real import RealClock
 from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.reference import plainly
 from surepipe.pipelines.simulate.simulating import simulation_of_plan
 from surepipe.pipelines.simulate.subject import PlanSubject
-from surepipe.pipelines.stages import Context
+from surepipe.pipelines.stages import About, Context
 from surepipe.simulation.options import Options
 from surepipe.storage import MemoryStore, RedisTransaction, SqliteStore
 from tests.pipelines.simulate.kit import command, imported_by_a_test, shop, simulated
@@ -73,6 +74,14 @@ def _real(kind: str, folder: Path) -> Generator[Transaction]:
             yield transaction
     else:
         yield RedisTransaction()
+
+
+def test_a_stage_that_takes_its_context_for_the_transaction_is_told_where_that_is() -> None:
+    """As a handler of a pipe does, which gets the transaction itself."""
+    with MemoryStore().transaction() as transaction:
+        context: Any = Context(About("intake", 1, 1), "price", 1, RealClock(), transaction)
+        with pytest.raises(AttributeError, match="'connection': the transaction is"):
+            context.connection.execute("SELECT 1")
 
 
 def _face(transaction: object) -> set[str]:

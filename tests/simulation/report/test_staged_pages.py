@@ -96,7 +96,7 @@ def failed(
         reports=folder / "reports",
     )
     with pytest.raises(SimulationFailed) as caught:
-        simulation.run(range(40))
+        simulation.run(range(80, 120))
     return defect, caught.value
 
 
@@ -194,7 +194,7 @@ def test_a_fault_that_is_not_survived_is_told_in_words_with_what_went_before(
     simple: Simulation,
 ) -> None:
     """What broke, then what struck, by the name of the end; no line of a script, which names causes by number."""
-    broken = broken_by(simple, "process-crash")
+    broken = broken_by(simple, "process-crash", range(584, 585))
     assert broken is not None
     said, *struck = broken.lines
     assert said.startswith("P3 no duplicates: Message #")
@@ -208,7 +208,7 @@ def test_a_store_that_was_emptied_is_told_with_why_nothing_goes_on(simple: Simul
     plan = simple.subject
     simple.subject = Unexcused(**{name: getattr(plan, name) for name in plan.__dataclass_fields__})
     simple.faults = "store-rollback"
-    found = simple.campaign([59])
+    found = simple.campaign([85])
     error = simple.failed(found.failures["P12"])
     text = " ".join(str(error).split())
     assert re.search(

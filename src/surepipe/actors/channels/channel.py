@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterator
 from typing import Any, Literal, TypeAlias, TypedDict, Unpack, cast
 
@@ -38,8 +37,6 @@ from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 
 _LETTERS = DeclaredStore("dead letters", Level.NONE, kind="memory")
-
-logger = logging.getLogger("surepipe")
 
 
 class ChannelSettings(TypedDict, total=False):
@@ -318,11 +315,7 @@ class ChannelFace(Face):
 
     def _end(self, timeout: float) -> None:
         if not self.end.stop(timeout):
-            logger.warning(
-                "channel %s is closed and its handler is still busy: the message that it handles is "
-                "not confirmed",
-                self.name,
-            )
+            self._warn_of_busy()
         self._gone()
 
     # Questions.

@@ -17,7 +17,7 @@ from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.store_calls import Stores
 from surepipe.core.effects import Effect, Notice, Ranges
-from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped, StacksDiffer
+from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped
 from surepipe.pipes.channel import ChannelMachine, ChannelOptions, Role, direction_names
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.boundary import BoundaryOptions
@@ -199,6 +199,8 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     what was not confirmed is lost and said so. Raises ConfigurationError before anything is started.
     """
 
+    _noun = "channel"
+
     def __init__(
         self, name: str, role: Role, side: RouteSide, terms: ChannelTerms, options: EndOptions
     ) -> None:
@@ -305,18 +307,10 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         finally:
             self.status.notify()
 
-    def gave_up(self, why: str) -> None:
-        """From the node, or the consumer's keeper: there is no further life."""
-        SenderEnd.gave_up(self, why)
-        ReceiverEnd.gave_up(self, why)
-        self.status.notify()
-
-    def _stop_for_good(self, host: SenderHost) -> None:
-        super()._stop_for_good(host)
-        assert self._host is not None
-        if reason := self._host.machine.handshake.stopped:
-            kind = StacksDiffer if host.mismatch else PipeStopped
-            self.works.end(kind(f"channel {self.name} stopped: {reason}"))
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever sends, takes messages or waits gets this error."""
+        SenderEnd.raise_from_now_on(self, error)
+        ReceiverEnd.raise_from_now_on(self, error)
         self.status.notify()
 
     # For callers.

@@ -25,7 +25,7 @@ from surepipe.actors.inbox import Bell, BellRing, Box
 from surepipe.actors.routes import Route
 from surepipe.actors.supervision import KILL, ActorKeeper, Kill, Killed, Start
 from surepipe.core.callables import require_call, require_seconds
-from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
+from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed, PipeStopped
 from surepipe.pipes import channel as machines
 from surepipe.pipes.catalogue import Layers
 from surepipe.pipes.channel import Role
@@ -238,7 +238,8 @@ class Listener:
         """Let no more channels in, and close all that are here, as ``ChannelFace.close`` does.
 
         Raises NotConfirmed, after everything is ended, for what was not confirmed on any of them within
-        ``timeout`` seconds. A second call does nothing. Raises MisuseError inside ``accept``.
+        ``timeout`` seconds, or PipeStopped when one of them stopped for good meanwhile. A second call does
+        nothing. Raises MisuseError inside ``accept``.
         """
         require_seconds("listener", timeout, or_none=False)
         here = threading.get_ident()
@@ -256,15 +257,20 @@ class Listener:
     def _close_all(self, timeout: float) -> None:
         end = self._runtime.now() + round(timeout * 1_000_000)
         problems: list[NotConfirmed] = []
+        stops: list[PipeStopped] = []
         for channel in self.channels().values():
             left = max(0, end - self._runtime.now()) / 1_000_000
             try:
                 channel.close(max(left, min(timeout, LAST_CHANCE_S)))
             except NotConfirmed as problem:
                 problems.append(problem)
+            except PipeStopped as stop:
+                stops.append(stop)
         if problems:
             ranges = [item for problem in problems for item in problem.ranges]
             raise NotConfirmed("\n".join(map(str, problems)), ranges)
+        if stops:
+            raise stops[0]
 
     def _stop(self, timeout: float) -> None:
         self._side.close()

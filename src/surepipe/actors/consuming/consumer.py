@@ -540,10 +540,17 @@ class WorkQueue:
         self._tell()
 
     def end(self, failure: SurepipeError | None = None) -> None:
-        """No more work will come; a loop that pulls raises ``failure`` if there is one."""
-        self.failure = failure
-        self.ended = True
+        """No more work will come; a loop that pulls raises ``failure`` if there is one. The first one stands, also
+        when the end comes again, or for another reason."""
+        with self._lock:
+            self.failure = self.failure or failure
+            self.ended = True
         self._tell()
+
+    def raise_failure(self) -> None:
+        """Raise why no more work will come, unless that is in order."""
+        if self.failure is not None:
+            raise self.failure
 
     def _cancel_all(self) -> None:
         for work in self._works:
@@ -644,8 +651,7 @@ def pull(queue: WorkQueue, codec: Codec) -> Iterator[object]:
         queue.signal.wait(lambda: bool(len(queue)) or queue.ended, None)
         work = queue.take()
         if work is None:
-            if queue.failure is not None:
-                raise queue.failure
+            queue.raise_failure()
             return
         queue.pulling_thread = queue.here()
         try:

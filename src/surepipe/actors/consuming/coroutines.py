@@ -71,6 +71,11 @@ async def _async_block() -> AsyncGenerator[None]:
     yield
 
 
+async def _rows() -> AsyncGenerator[None]:
+    yield
+
+
+_CLOSING: type = type(_rows().aclose())
 _BLOCKS: tuple[type, ...] = (type(_block()), type(_async_block()))
 """What a call of a ``contextmanager`` gives: its body runs in a ``with`` statement only."""
 _LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap, *_BLOCKS)
@@ -252,7 +257,8 @@ class Coroutines(Protocol):
         ...
 
     def cancel(self) -> bool:
-        """Cancel what threads wait for now. True when there is some, and it can end while the caller waits."""
+        """Cancel what threads wait for now, and begin nothing more. True when there is some that can end while the
+        caller waits."""
         ...
 
     def close(self) -> None:
@@ -352,12 +358,26 @@ def _run_for_ever(loop: asyncio.AbstractEventLoop) -> None:
             loop.call_exception_handler(
                 {"message": "a task of a handler wanted to end the process", "exception": error}
             )
-    left = asyncio.all_tasks(loop)
+    left = [task for task in asyncio.all_tasks(loop) if not _closes_a_generator(task)]
     for task in left:
         task.cancel()
     if left:
-        loop.run_until_complete(asyncio.wait(left, timeout=1.0))
+        loop.run_until_complete(asyncio.wait(left, timeout=CANCEL_S))
+    loop.run_until_complete(close_generators(loop))
     loop.close()
+
+
+async def close_generators(loop: asyncio.AbstractEventLoop) -> None:
+    """Those that a handler left in the middle: what they hold until a ``finally`` is given back, before their loop
+    is closed."""
+    closing = [task for task in asyncio.all_tasks(loop) if _closes_a_generator(task)]
+    closing.append(loop.create_task(loop.shutdown_asyncgens()))
+    await asyncio.wait(closing, timeout=CANCEL_S)
+
+
+def _closes_a_generator(task: asyncio.Task[Any]) -> bool:
+    """What Python begins where nobody holds the generator any more."""
+    return isinstance(task.get_coro(), _CLOSING)
 
 
 SHARED_LOOP = SharedLoop()
@@ -375,6 +395,7 @@ class LoopCoroutines:
         self._lock = threading.Lock()
         self._waiting: set[int] = set()
         """The threads that wait for a coroutine."""
+        self._is_cut_off = False
 
     @property
     def loop(self) -> asyncio.AbstractEventLoop:
@@ -404,8 +425,13 @@ class LoopCoroutines:
             if failure is not None:
                 raise failure
             return result
-        self._waiting.add(threading.get_ident())
         try:
+            with self._lock:  # so that who cancels has seen this thread, or is seen here
+                self._waiting.add(threading.get_ident())
+                is_cut_off = self._is_cut_off
+            if is_cut_off:  # of a function that was busy with something else until now
+                _forget(outcome, call)
+                raise asyncio.CancelledError
             return self._wait_in_thread(call, outcome)
         finally:
             self._waiting.discard(threading.get_ident())
@@ -421,9 +447,7 @@ class LoopCoroutines:
             loop = self.loop
             future = asyncio.run_coroutine_threadsafe(outcome, loop)
         except (RuntimeError, SurepipeError) as error:
-            outcome.close()
-            if inspect.iscoroutine(call):
-                call.close()
+            _forget(outcome, call)
             raise (_loop_ended() if isinstance(error, RuntimeError) else error) from None
         result, failure = _result_of(future, loop)
         if isinstance(failure, asyncio.CancelledError) and loop.is_closed():
@@ -434,6 +458,7 @@ class LoopCoroutines:
 
     def cancel(self) -> bool:
         with self._lock:
+            self._is_cut_off = True
             loop, waiting = self._loop, self._waiting.copy()
         if loop is None or not waiting:
             return False
@@ -453,6 +478,13 @@ class LoopCoroutines:
             loop, self._loop = self._loop, None
         if loop is not None and not self._is_own:
             SHARED_LOOP.leave()
+
+
+def _forget(outcome: Coroutine[Any, Any, Outcome], call: Awaitable[object]) -> None:
+    """Nobody will run this call."""
+    outcome.close()
+    if inspect.iscoroutine(call):
+        call.close()
 
 
 def _result_of(
@@ -626,6 +658,7 @@ class TurnCoroutines:
         loop = VirtualLoop(self._now, self._sleep)
         with outside_of_loops(), contextlib.closing(loop):
             result, error = loop.run_until_complete(outcome_of(awaiting, call))
+            loop.run_until_complete(close_generators(loop))
         if error is not None:
             raise error
         return result
@@ -708,6 +741,8 @@ class RunningTask:
         self._wake = asyncio.Event()
         self._task: asyncio.Task[None] | None = None
         self._ended = threading.Event()
+        self._is_at_work = False
+        self._is_told_to_stop = False
         self._is_cancelled = False
         try:
             loop.call_soon_threadsafe(self._begin)
@@ -739,7 +774,11 @@ class RunningTask:
             message, asking = self._inbox.popleft()
             if isinstance(message, _Stop):
                 return False
-            answer = await self._actor.receive(message)
+            self._is_at_work = True
+            try:
+                answer = await self._actor.receive(message)
+            finally:
+                self._is_at_work = False
             if asking is not None:
                 asking.set_result(answer)
         return True
@@ -783,13 +822,15 @@ class RunningTask:
 
     def stop(self) -> None:
         """End after what is in the inbox."""
+        self._is_told_to_stop = True
         if not self._put(_STOP, None):
             self._ended.set()
 
     def join(self, timeout: float) -> bool:
-        """Wait for its end; True at once on the loop itself, which can't wait for its own task."""
+        """Wait for its end. The loop itself can't wait for its own task: there it is as good as ended when it was
+        told to stop, and is at nothing."""
         if asyncio._get_running_loop() is self._loop:
-            return True
+            return self._ended.is_set() or (self._is_told_to_stop and not self._is_at_work)
         return self._ended.wait(timeout)
 
     def cancel(self) -> None:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any, Literal, TypeAlias, TypedDict, cast
 
-from surepipe.actors.codecs import Codec, CodecChoice, wire_form
+from surepipe.actors.codecs import Codec, CodecChoice, choose_codec, wire_form
 from surepipe.actors.consuming.committed import Commits
 from surepipe.actors.consuming.lanes import KeyChoice, chosen_lanes, key_reader
 from surepipe.actors.ends.intake import ExclusiveStore
@@ -39,7 +40,7 @@ from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms, stack_text
 from surepipe.pipes.stack.assembled import composition
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions, require_count
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
 
@@ -401,7 +402,7 @@ class Assembly:
         """True when handlers get a transaction."""
         return self._boundary is Boundary.COMMITTED
 
-    def receiver(self, codec: Codec, gave_up: Callable[[str], None] | None = None) -> ReceiverEnd:
+    def receiver(self, codec: Codec) -> ReceiverEnd:
         """The receiving end. The codec decodes what a key is told from."""
         return ReceiverEnd(
             self.name,
@@ -422,17 +423,16 @@ class Assembly:
             dead_letter=self.letters,
             stream=self.stream,
             apart=self._roles.state not in (None, self._roles.stream),
-            gave_up=gave_up,
             key_of=key_reader(self._lanes.key, codec) if self._lanes else None,
             terms=self._terms,
         )
 
     def sender(self, drained: Callable[[], None] | None = None) -> SenderEnd:
         """The sending end. Raises StacksDiffer where its stream or journal holds what another stack wrote."""
+        self._require_own_rows()
         if self.stream is not None:
-            layer = next(one for one in self.layers if isinstance(one, Stream))
             self.stream.write_as(
-                layer.producer or self.name,
+                stream_layer(self.layers).producer or self.name,
                 self._holds_rows,
                 self._confirmed_before(),
                 alone=len(self.layers) == 1,
@@ -457,9 +457,17 @@ class Assembly:
         return end
 
     def _holds_rows(self) -> bool:
-        """True when the journal has messages that are not confirmed. Raises StoreUnavailable."""
+        """True when the journal has messages that are not confirmed, and were accepted with other terms. Raises
+        StoreUnavailable, StacksDiffer."""
         journal = self._new_journal()
-        return journal is not None and bool(journal.load().rows)
+        return journal is not None and journal.holds_rows_of_others()
+
+    def _require_own_rows(self) -> None:
+        """Refuse what could not be sent as what it was accepted as, if the journal says so now. It is asked again
+        when the sender begins."""
+        with suppress(StoreUnavailable):
+            if (journal := self._new_journal()) is not None:
+                journal.require_own_payloads()
 
     def _confirmed_before(self) -> tuple[int, int]:
         """How far messages of earlier lives were confirmed, as far as the journal can say now."""
@@ -470,7 +478,9 @@ class Assembly:
             return (0, 0)
 
     def _new_journal(self) -> StoreJournal | None:
-        return journal_of(self.name, self.layers, self._roles.journal)
+        """The journal, whose rows are of one codec also where both ends of the pipe are one object."""
+        terms = self._own_terms(choose_codec(self._given.codec))
+        return journal_of(self.name, self.layers, self._roles.journal, terms)
 
     def commits(self, receiver: ReceiverEnd) -> Commits | None:
         """What makes the loops of handlers with a transaction; None for every other boundary."""

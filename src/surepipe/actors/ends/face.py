@@ -80,6 +80,12 @@ class Named:
         self._is_closed = False
         self._one_close = OneClose()
 
+    @property
+    def observed_as(self) -> str:
+        """What it is called where somebody looks on (metrics, ``Watch``, notices): its name, and for a reader or
+        producer of a stream with a name of its own that, too: ``posts/mail``."""
+        return self.name
+
     def check_outside(self, what: str, *, loops: bool = True) -> None:
         """Refuse to wait where the wait would be for itself: nowhere, unless this end handles messages."""
         del what, loops
@@ -401,6 +407,18 @@ class ReceivingFace(Named):
         self._require_seconds(timeout)
         self.check_outside("wait")
         return self.receiver.await_end(timeout)
+
+    def _warn_of_busy(self) -> None:
+        """Log that a handler goes on though this end has ended: what it still does, nobody waits for."""
+        count = len(self.receiver.works.running())
+        what = (
+            f"{count} messages that it handles are" if count > 1 else "message that it handles is"
+        )
+        if count:
+            logger.warning(
+                "%s %s is closed and its handler is still busy: the %s not confirmed",
+                *(self._noun, self.name, what),
+            )
 
     def _check_loop(self) -> None:
         """Raises MisuseError where no loop may take the messages."""

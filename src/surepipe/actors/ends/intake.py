@@ -425,6 +425,13 @@ class SenderEntry:
         if self.lost:
             self.raise_lost()
 
+    def await_over(self, timeout: float | None) -> bool:
+        """Wait until the actor is gone for good; False when that takes longer. Raises PipeStopped when it stopped
+        by itself."""
+        self.signal.wait(lambda: self._over is not None, timeout)
+        self._raise_failure()
+        return self._over is not None
+
     def finish(self, timeout: float | None) -> None:
         """After ``refuse``: wait until the actor has everything that was granted, and all is confirmed."""
         end = self._end(timeout)
@@ -443,9 +450,18 @@ class SenderEntry:
             )
 
     def _await_all(self, until: Until, timeout: float | None) -> None:
+        """Raises also where it stops meanwhile: nothing is unconfirmed then, though nothing was confirmed."""
+        if self._over is not None:
+            self._raise_failure()
         mark = Mark((), 0, until)
         self._put_mark(mark)
         self.wait_for(mark, timeout)
+        if self._over is not None:
+            self._raise_failure()
+
+    def _raise_failure(self) -> None:
+        if (failure := self.failure) is not None:
+            raise failure
 
     def _waits(self, until: Until) -> bool:
         return until is Until.CONFIRMED or (self._durable and until is Until.ACCEPTED)
@@ -668,9 +684,8 @@ class SenderEntry:
 
     def end(self, kind: type[SurepipeError], text: str) -> None:
         """The actor is gone for good: nothing that is waited for will happen any more."""
+        self._over = self._over or (kind, text)  # first: who is refused may flush at once
         self.refuse(kind, text)
-        self._over = self._over or (kind, text)
-        self.signal.notify()
 
     @property
     def failure(self) -> SurepipeError | None:

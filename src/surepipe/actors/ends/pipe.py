@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
@@ -17,8 +16,6 @@ from surepipe.pipes.catalogue import Layers
 UNATTENDED_S = 1.0
 FAILING_S = 60.0
 """A handler that raised longer ago than this has got over it, or what it raised is no news."""
-
-logger = logging.getLogger("surepipe")
 
 
 class Pipe(Face, HandlingFace, ReplayingFace):
@@ -84,10 +81,11 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self._runtime = parts.options.runtime
         self._has_stream = parts.stream is not None
         self._journal = parts.journal
-        self.receiver = parts.receiver(self._codec, self._receiver_gave_up)
+        self.receiver = parts.receiver(self._codec)
         self.sender = parts.sender(
             self.receiver.expect_end_of_stream if self._has_stream else self.receiver.expect_end
         )
+        self.receiver.other_end, self.sender.other_end = self.sender, self.receiver
         self.sender.intake.held_up = self._held_up
         self._commits = parts.commits(self.receiver)
         self._put = self.sender.entry(self._codec)
@@ -102,6 +100,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
+
+    @property
+    def observed_as(self) -> str:
+        return self.receiver.observed_as
 
     # The end.
 
@@ -200,14 +202,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         is_ended = self.receiver.stop(timeout)
         is_ended = self.sender.stop(timeout) and is_ended
         if not is_ended:
-            logger.warning(
-                "pipe %s is closed and its handler is still busy: the message that it handles is "
-                "not confirmed",
-                self.name,
-            )
-
-    def _receiver_gave_up(self, why: str) -> None:
-        self.sender.give_up(why)
+            self._warn_of_busy()
 
     # Questions.
 

@@ -42,19 +42,52 @@ from surepipe.actors.tracing import ReceiverTrace
 from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import FencedOut
 from surepipe.errors import Fenced as FencedError
-from surepipe.errors import MisuseError, PipeStopped, StacksDiffer, StoreReset, StoreUnavailable
+from surepipe.errors import (
+    MisuseError,
+    PipeStopped,
+    StacksDiffer,
+    StoreReset,
+    StoreUnavailable,
+    words_of,
+)
 from surepipe.pipes.options import LayerOptions
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import ReceiverStack
 from surepipe.pipes.stack.boundary import Boundary, BoundaryOptions
 from surepipe.pipes.stack.lanes import KeyOf
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import stream_layer
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
 PLACE_S = 10.0
 """So long a reader that starts at the latest may look for its place: a store that is slow for a while answers."""
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
+
+
+class _Question:
+    """Asks a store where a stream ends, as an actor of its own: a store may take longer to give up than whoever
+    asks has time."""
+
+    def __init__(self, ask: Callable[[], tuple[int, int]], tell: Callable[[], None]) -> None:
+        self._ask, self._tell = ask, tell
+        self.answer: tuple[int, int] | None = None
+        self.error: BaseException | None = None
+
+    @property
+    def is_answered(self) -> bool:
+        return self.answer is not None or self.error is not None
+
+    def receive(self, message: object) -> None:
+        del message
+        try:
+            self.answer = self._ask()
+        except Exception as error:  # noqa: BLE001 - it is raised where the answer is waited for
+            self.error = error
+        self._tell()
+
+    def died(self, error: BaseException) -> None:
+        self.error = error
+        self._tell()
 
 
 class ReceiverEnd(NodeEnd):
@@ -78,7 +111,6 @@ class ReceiverEnd(NodeEnd):
         dead_letter: DeadLetterPlace | None = None,
         stream: StreamAccess | None = None,
         apart: bool = False,
-        gave_up: Callable[[str], None] | None = None,
         key_of: KeyOf | None = None,
         terms: Terms | None = None,
         node: Node | None = None,
@@ -90,23 +122,24 @@ class ReceiverEnd(NodeEnd):
         self._boundary = boundary or BoundaryOptions()
         settles_first = self._boundary.boundary is Boundary.BEFORE
         super().__init__(
-            name, side, options or EndOptions(), stores, settles_first=settles_first, node=node
+            *(name, side, options or EndOptions(), stores),
+            settles_first=settles_first,
+            node=node,
+            own_name=stream_layer(layers).reader,
         )
         self._layers = tuple(layers)
         self._state = state
         self._stream = stream
         self._key_of = key_of
         self._terms = terms
-        self._begin_receiving(gave_up)
+        self._begin_receiving()
         self._new_receiver(None)  # built once for its errors, which are the caller's
 
-    def _begin_receiving(self, gave_up: Callable[[str], None] | None = None) -> None:
-        self._on_gave_up = gave_up
+    def _begin_receiving(self) -> None:
         lanes = self._boundary.lanes
         self.works = LaneQueue(self.runtime, lanes) if lanes else WorkQueue(self.runtime)
         self._progress = ProgressCheck(self.around.bell.ring)
         self._consumers: list[ActorKeeper] = []
-        self._tasks: list[RunningTask] = []
         self.coroutines: Coroutines = self.runtime.coroutines()
         """What runs the coroutines of the handler."""
         self._is_ending = self._is_finishing = False
@@ -197,16 +230,12 @@ class ReceiverEnd(NodeEnd):
 
     def mismatched(self, why: str) -> None:
         """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
-        self._end_works(StacksDiffer(f"pipe {self.name} stopped: {why}"), why)
+        self.stop_for_good(self._stopped(why, StacksDiffer))
 
-    def gave_up(self, why: str) -> None:
-        """From the node, or a consumer's keeper: there is no further life."""
-        self._end_works(PipeStopped(f"pipe {self.name} stopped: {why}"), why)
-
-    def _end_works(self, error: PipeStopped, why: str) -> None:
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever takes messages, or waits for their end, gets this error. Works that are there already are done
+        first."""
         self.works.end(error)
-        if self._on_gave_up is not None:
-            self._on_gave_up(why)
 
     @property
     def _handler_address(self) -> str:
@@ -239,18 +268,16 @@ class ReceiverEnd(NodeEnd):
         context = copy_context()
 
         def start(actor: TaskActor, suffix: str) -> RunningTask:
-            running = RunningTask(on, actor, f"{self._handler_address}{suffix}", context)
-            self._tasks = [*(task for task in self._tasks if not task.join(0.0)), running]
-            return running
+            return RunningTask(on, actor, f"{self._handler_address}{suffix}", context)
 
         works = self.works
         if isinstance(works, LaneQueue):
-            bells = [self._watchful_bell() for _ in range(works.lanes)]
+            bells = [self._watchful_bell(lane) for lane in range(works.lanes)]
             works.serve_lanes(bells, one_at_a_time=False)
             for lane, bell in enumerate(bells):
                 self._keep(f"-{lane}", bell, self._new_lane_task(start, works, loop, lane, bell))
         else:
-            bell = self._watchful_bell()
+            bell = self._watchful_bell(0)
             self._keep(
                 "", bell, lambda: start(ConsumerTask(works, loop, bell, self._consumer_died), "")
             )
@@ -263,10 +290,9 @@ class ReceiverEnd(NodeEnd):
                 "make it pass them on to several"
             )
 
-    def _watchful_bell(self) -> Bell:
+    def _watchful_bell(self, lane: int) -> Bell:
         def look_after() -> None:
-            for task in self._tasks:
-                task.look_after()
+            self._consumers[lane].look_after()
 
         return WatchfulBell(look_after)
 
@@ -484,8 +510,7 @@ class ReceiverEnd(NodeEnd):
     @property
     def starts_at_latest(self) -> bool:
         """Over a stream: a reader without a position passes over what is there when it begins."""
-        innermost = self._layers[-1]
-        return isinstance(innermost, Stream) and innermost.start == "latest"
+        return stream_layer(self._layers).start == "latest"
 
     def await_place(self) -> None:
         """Over a stream: wait until the store has the place where this reader begins, so that everything which is
@@ -507,14 +532,23 @@ class ReceiverEnd(NodeEnd):
             )
 
     def read_all(self) -> None:
-        """The works end when everything is settled that is in the stream now. Raises StoreUnavailable,
-        StoreReset."""
+        """The works end when everything is settled that is in the stream now, or where the store does not say how
+        far that is, as soon as it does: who wants the end may never say so again, as a signal."""
         assert self._stream is not None
-        self.target = self._stream.end()
-        self.expect_end()
+        try:
+            self.target = self._stream.end()
+        except (StoreUnavailable, StoreReset) as error:
+            if not self.works.ended:
+                logger.warning(
+                    "pipe %s: finish waits until the store says where the stream ends, and goes on asking: %s",
+                    *(self.name, words_of(error)),
+                )
+            self.expect_end_of_stream()
+        else:
+            self.expect_end()
 
     def expect_end_of_stream(self) -> None:
-        """The sender has finished: as ``read_all``, as soon as the store says where that is."""
+        """The works end when everything is settled that is in the stream once the store says where that ends."""
         self._asks_for_end = True
         self.expect_end()
 
@@ -523,24 +557,26 @@ class ReceiverEnd(NodeEnd):
         receiver stopped for good."""
         works = self.works
         works.signal.wait(lambda: works.ended, timeout)
-        if works.failure is not None:
-            raise works.failure
+        works.raise_failure()
         return works.ended
 
     def catch_up(self, timeout: float | None) -> bool:
-        """Wait until everything is settled that is in the stream now; False when that takes longer.
+        """Wait until everything is settled that is in the stream now; False when that takes longer, or the store
+        does not say in time how far that is.
 
-        Raises StoreUnavailable, StoreReset when the stream is gone, and PipeStopped when the receiver stopped for
-        good.
+        Raises StoreUnavailable without a timeout, StoreReset when the stream is gone, and PipeStopped when the
+        receiver stopped for good.
         """
         assert self._stream is not None
-        try:
-            target = self._stream.end()
-        except StoreReset:
-            if self.works.failure is not None:
-                raise self.works.failure from None
-            raise
         works, begun = self.works, self.runtime.now()
+        works.raise_failure()
+        try:
+            target = self._stream.end() if timeout is None else self._end_within(timeout)
+        except StoreReset:
+            works.raise_failure()
+            raise
+        if target is None:
+            return False
         if (
             timeout is not None
         ):  # one that was just made learns first how far it was, which is no wait for more
@@ -552,9 +588,42 @@ class ReceiverEnd(NodeEnd):
             return works.ended or self._is_past(target) or self.incarnation not in streams
 
         works.signal.wait(is_there, timeout)
-        if works.failure is not None:
-            raise works.failure
+        works.raise_failure()
         return self._is_past(target)
+
+    def _end_within(self, timeout: float) -> tuple[int, int] | None:
+        """Where the stream ends; None when the store does not say so in time (to look may take a second). A store
+        that has refused is asked again."""
+        works, until = self.works, self.runtime.now() + round(max(timeout, BEGUN_S) * 1_000_000)
+
+        def left_s() -> float:
+            return max(0, until - self.runtime.now()) / 1_000_000
+
+        def has_failed() -> bool:
+            return works.failure is not None
+
+        while left_s() and not has_failed():
+            question = self._ask_for_end(left_s())
+            if question.error is None:
+                return question.answer
+            if not isinstance(question.error, StoreUnavailable):
+                raise question.error
+            works.signal.wait(has_failed, min(left_s(), BUILD_AGAIN_US / 1_000_000))
+        works.raise_failure()
+        return None
+
+    def _ask_for_end(self, timeout: float) -> _Question:
+        assert self._stream is not None
+        works = self.works
+        question = _Question(self._stream.end, works.signal.notify)
+        asking = self.runtime.start(question, f"{self.address}/question")
+        asking.tell(None)
+        asking.stop()
+        works.signal.wait(
+            lambda: question.is_answered or works.failure is not None,
+            timeout,
+        )
+        return question
 
     def unread(self) -> int:
         """Over a stream: how many messages in it are not settled, as far as this end knows. Raises
@@ -594,6 +663,10 @@ class ReceiverEnd(NodeEnd):
         for consumer in self._consumers:
             consumer.stop()
         self._tell_lost()
+        return self._have_ended(timeout)
+
+    def _have_ended(self, timeout: float) -> bool:
+        """Wait for the ends of all that run the handler; False when one of them takes longer."""
         end = self.runtime.now() + round(timeout * 1_000_000)
         busy = [
             consumer
@@ -651,9 +724,6 @@ class ReceiverEnd(NodeEnd):
 
     def _cancel_coroutines(self) -> bool:
         """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""
-        ending: list[RunningTask | ActorKeeper] = [*self._tasks]
-        for task in self._tasks:
-            task.cancel()
-        if self.coroutines.cancel():
-            ending += self._consumers
-        return bool(ending) and all(each.join(CANCEL_S) for each in ending)
+        are_ending = [consumer.cancel() for consumer in self._consumers]
+        are_ending.append(self.coroutines.cancel())
+        return any(are_ending) and self._have_ended(CANCEL_S)

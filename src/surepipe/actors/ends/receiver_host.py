@@ -286,7 +286,7 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._watcher is None or self.place is None or self._watcher.looked(self, self.place)
         )
         if self.ending and is_all and self.machine.idle and not self._has_more:
-            self._works.end(self._works.failure)
+            self._works.end()
         if self.closing:
             self._tell_stored()
 

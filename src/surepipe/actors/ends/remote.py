@@ -20,7 +20,7 @@ from typing import Unpack
 
 from surepipe.actors.async_face import AsyncHandling, AsyncReplaying, entered
 from surepipe.actors.channels.switch import SharedSide
-from surepipe.actors.consuming.coroutines import in_task, in_thread
+from surepipe.actors.consuming.coroutines import in_task, in_thread, in_turn
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.assembly import (
     Assembly,
@@ -72,6 +72,10 @@ class LoneSender(ReplayingFace):
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
+    @property
+    def observed_as(self) -> str:
+        return self.sender.observed_as
+
     def close(self, timeout: float = EXIT_S) -> None:
         """Take no more messages, wait until all are confirmed, by the other process or by the store, then end.
 
@@ -82,6 +86,15 @@ class LoneSender(ReplayingFace):
         if not self._is_closed:
             self._closed()
             self.sender.close(timeout, interrupted=self._warn_of_unconfirmed)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until it is closed; False when that takes longer than ``timeout`` seconds.
+
+        Raises PipeStopped when it stopped for good by itself, because another process took its place, say. It
+        finds that out when it next has something to do there: one that sends nothing may never hear of it.
+        """
+        self._require_seconds(timeout)
+        return self.sender.intake.await_over(timeout)
 
     def _end(self, timeout: float) -> None:
         self.sender.stop(timeout)
@@ -106,6 +119,10 @@ class LoneReceiver(HandlingFace):
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
 
+    @property
+    def observed_as(self) -> str:
+        return self.receiver.observed_as
+
     def close(self, timeout: float = EXIT_S) -> None:
         """Finish the message that is being handled, confirm or commit what is settled, and end.
 
@@ -116,10 +133,11 @@ class LoneReceiver(HandlingFace):
         self.check_outside("close", loops=False)
         if not self._is_closed:
             self._closed()
-            self.receiver.stop(timeout)
+            self._end(timeout)
 
     def _end(self, timeout: float) -> None:
-        self.receiver.stop(timeout)
+        if not self.receiver.stop(timeout):
+            self._warn_of_busy()
 
     def counters(self) -> dict[str, int]:
         """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of a link."""
@@ -260,9 +278,9 @@ class StreamReceiver(LoneReceiver):
         """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
         when that takes longer than ``timeout`` seconds.
 
-        Raises PipeStopped when the receiver stopped for good, StoreUnavailable when the store does not say where
-        the stream ends now, StoreReset when it has no such stream any more, and MisuseError inside the handler or
-        loop.
+        False also when the store does not say in that time (a second at least) where the stream ends now; without
+        a timeout StoreUnavailable is raised then. Raises PipeStopped when the receiver stopped for good,
+        StoreReset when the store has no such stream any more, and MisuseError inside the handler or loop.
         """
         self._require_seconds(timeout)
         self.check_outside("catch_up")
@@ -271,7 +289,8 @@ class StreamReceiver(LoneReceiver):
     def finish(self) -> None:
         """A ``for`` loop over this end stops when everything is settled that is in the stream now.
 
-        Raises StoreUnavailable when the store does not say where that is.
+        Where the store does not say how far that is, the log says so, and it is asked again until it does: then
+        what is in the stream by that time is settled first.
         """
         self.receiver.read_all()
 
@@ -280,6 +299,10 @@ class AsyncSender(AsyncReplaying[LoneSender]):
     """The sending end of a pipe, or of a stream."""
 
     _of = (PipeSender, StreamSender)
+
+    async def wait(self, timeout: float | None = None) -> bool:
+        """As the synchronous ``wait``: until it is closed. Raises PipeStopped when it stopped by itself."""
+        return await in_turn(lambda: self.sync.wait(timeout))
 
 
 class AsyncReceiver(AsyncHandling[PipeReceiver]):
@@ -301,15 +324,16 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
 
     async def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,
-        when that takes longer than ``timeout`` seconds."""
+        when that takes longer than ``timeout`` seconds, or the store is silent for so long. Without a timeout that
+        raises StoreUnavailable."""
         await in_task(lambda: self.sync.check_outside("catch_up"))
         return await in_thread(lambda: self.sync.catch_up(timeout))
 
     def finish(self) -> asyncio.Future[None]:
         """An ``async for`` over this end stops when everything is settled that is in the stream now.
 
-        It takes effect whether or not it is awaited; who awaits it hears whether the store has said where that is.
-        Raises MisuseError where no loop runs.
+        It takes effect whether or not it is awaited, and where the store does not say how far that is, as soon as
+        it does, see the synchronous ``finish``. Raises MisuseError where no loop runs.
         """
         try:
             asyncio.get_running_loop()
@@ -326,6 +350,4 @@ class AsyncStreamReceiver(AsyncHandling[StreamReceiver]):
     def _tell_of_finish(self, finishing: asyncio.Future[None]) -> None:
         """Perhaps nobody awaits it."""
         if not finishing.cancelled() and (error := finishing.exception()) is not None:
-            logger.warning(
-                "pipe %s: finish had no effect, call it again: %s", self.name, words_of(error)
-            )
+            logger.warning("pipe %s: finish had no effect: %s", self.name, words_of(error))

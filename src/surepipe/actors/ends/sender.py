@@ -34,6 +34,7 @@ from surepipe.core.effects import (
 from surepipe.core.machine import SenderMachine
 from surepipe.core.store_requests import CommitPosition
 from surepipe.errors import (
+    ConfigurationError,
     Fenced,
     PipeClosed,
     PipeStopped,
@@ -45,7 +46,7 @@ from surepipe.errors import Fenced as FencedError
 from surepipe.pipes.options import BacklogOptions, LayerOptions, room_options
 from surepipe.pipes.stack.agreement import Terms
 from surepipe.pipes.stack.assembled import SenderStack
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.storage.journal import Beside, StoreJournal
 from surepipe.storage.positions import CHANCE_BITS, began_later, numbered
 
@@ -98,7 +99,7 @@ class SenderHost(Host[SendingMachine]):
         stopped: Callable[[SenderHost], None],
         drained: Callable[[], None],
         route_room: Callable[[], int],
-        replaced: Callable[[str], None] | None = None,
+        ended: Callable[[Fenced | StacksDiffer], None] | None = None,
         asks_a_store: bool = False,
     ) -> None:
         super().__init__(around)
@@ -109,7 +110,7 @@ class SenderHost(Host[SendingMachine]):
         self._stopped = stopped
         self._drained = drained
         self._route_room = route_room
-        self._replaced = replaced
+        self._ended = ended
         self._held: list[bytes] = []
         self._offering: list[bytes] = []
         self._looked_at = -1
@@ -147,10 +148,10 @@ class SenderHost(Host[SendingMachine]):
             self.is_built = True
         except StoreUnavailable:
             self.retry_build_at(self.now() + BUILD_AGAIN_US)
-        except Fenced as error:
-            assert self._replaced is not None, "only an end with a journal has anything to lose"
+        except (Fenced, StacksDiffer) as error:
+            assert self._ended is not None, "only an end with a journal has anything to lose"
             self.over = True
-            self._replaced(str(error))
+            self._ended(error)
         return self.is_built
 
     def look_further(self) -> None:
@@ -266,7 +267,8 @@ class SenderEnd(NodeEnd):
         node: Node | None = None,
     ) -> None:
         stores = Stores.of(journal, undeliverable, stream, apart=apart)
-        super().__init__(name, side, options or EndOptions(), stores, node=node)
+        own_name = stream_layer(layers).producer
+        super().__init__(name, side, options or EndOptions(), stores, node=node, own_name=own_name)
         self._layers = tuple(layers)
         self._journal = journal
         self._terms = terms
@@ -427,7 +429,7 @@ class SenderEnd(NodeEnd):
             stopped=self._stop_for_good,
             drained=self._drained,
             route_room=lambda: self._side.room,
-            replaced=self._replaced,
+            ended=self._ended_by_journal,
             asks_a_store=self._stores.stream is not None,
         )
         actor.ledger.marks += self._outliving
@@ -499,30 +501,31 @@ class SenderEnd(NodeEnd):
         items = _items(host.machine.unconfirmed())
         left = f"; not confirmed: {describe(items)}" if items else ""
         kind = StacksDiffer if host.mismatch else PipeStopped
-        self.intake.end(kind, f"pipe {self.name} stopped: {host.machine.stopped}{left}")
+        self.stop_for_good(self._stopped(f"{host.machine.stopped}{left}", kind))
 
-    def _replaced(self, why: str) -> None:
-        """The journal was taken over. This end stays ended: to begin again would depose the later life."""
+    def _ended_by_journal(self, error: Fenced | StacksDiffer) -> None:
+        """The journal was taken over, or holds what another codec wrote. This end stays ended: to begin again
+        would depose the later life, or send those messages as something else."""
         self.node.retire(self)
-        self.around.notices.tell(Notice(NoticeKind.FENCED, 0, (), why))
-        self.gave_up(why)
+        self._stay_ended(error)
 
-    def refused_by_store(self, why: str) -> None:
+    def refused_by_store(self, error: ConfigurationError) -> None:
         """The stream can't be used, which nobody could know while its store was away: nothing more is accepted."""
-        self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
-        self.gave_up(why)
+        self._stay_ended(error)
+
+    def _stay_ended(self, error: SurepipeError) -> None:
+        kind = NoticeKind.FENCED if isinstance(error, Fenced) else NoticeKind.MISMATCH
+        self.around.notices.tell(Notice(kind, 0, (), str(error)))
+        is_told = StacksDiffer if isinstance(error, StacksDiffer) else PipeStopped
+        self.stop_for_good(self._stopped(str(error), is_told))
 
     def met_other_reader(self, why: str) -> None:
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
 
-    def gave_up(self, why: str) -> None:
-        """From the node: there is no further life."""
-        self.intake.end(PipeStopped, f"pipe {self.name} stopped: {why}")
-
-    def give_up(self, why: str) -> None:
-        """The pipe is of no use any more: whoever sends or waits is told PipeStopped."""
-        self.gave_up(why)
+    def raise_from_now_on(self, error: PipeStopped) -> None:
+        """Whoever sends, or waits for what was sent, gets this error."""
+        self.intake.end(type(error), str(error))
 
     def unconfirmed(self) -> list[Item]:
         """What was accepted and is not confirmed, as (epoch, first, last)."""

@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cache, partial
+from itertools import islice
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
 from surepipe.actors.letters import DeadLetterPlace
@@ -32,12 +33,16 @@ from surepipe.core.store_requests import (
     CommitPosition,
     Committed,
     Created,
+    Empty,
     Exists,
     Failed,
     FencedOut,
+    GetPosition,
+    Identity,
     IndexRequest,
     Kept,
     Level,
+    NoPosition,
     NoStream,
     OtherStack,
     Owner,
@@ -61,9 +66,9 @@ from surepipe.errors import (
 )
 from surepipe.guarantees import hops
 from surepipe.pipes.options import LayerOptions
-from surepipe.pipes.stack.agreement import Terms, difference
+from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms, difference
 from surepipe.pipes.stack.boundary import Boundary
-from surepipe.pipes.stream.options import Stream
+from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
@@ -73,12 +78,15 @@ from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, numbe
 #
 # A writer notes its terms, in a position of the same store, before it writes; a reader compares them with its
 # own before it hands up the first message of each life of a writer, and leaves word where they differ, which
-# the writer finds when it appends. A stream without a record was written by an earlier version, and is taken as
-# it is.
+# the writer finds when it appends. Beside these stands what the whole stream is written as, and from which index
+# on: a writer with other terms, also one that is new, begins only when all before it is read. A stream without a
+# record was written by an earlier version, and is taken as it is.
 
 
 LOOK_AGAIN_US = 5_000_000
 STRETCHES_MAX = 16
+OTHERS_MAX = 64
+"""So many other producers are asked for their layers: who has more of them has sinks, which have none."""
 TAG = 1
 TRIES = 8
 
@@ -88,6 +96,14 @@ class Stretch:
     """The terms of all that was written by lives above ``above``."""
 
     above: int
+    terms: Terms
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """The terms of all that the stream has from this index on."""
+
+    index: int
     terms: Terms
 
 
@@ -116,7 +132,8 @@ class StackRecords:
     # The writer.
 
     def begin_to_write(self, producer: str, holds_rows: Callable[[], bool]) -> None:
-        """Note the terms of this writer. ``holds_rows``: whether its journal has messages that are not confirmed.
+        """Note the terms of this writer. ``holds_rows``: whether its journal has messages that are not confirmed,
+        and were accepted with other terms.
 
         Raises StacksDiffer where something that is still to be read, or to be written, is of other terms; and
         StoreUnavailable.
@@ -126,28 +143,60 @@ class StackRecords:
         words = self._get(self._words, producer)
         self._words_seen = words.next if words is not None else 0
         self._looked_at = self._runtime.now()
-        if known is not None and known.fits(self._terms):
+        self.require_alone(producer)
+        if known is not None and not known.fits(self._terms) and holds_rows():
+            raise StacksDiffer(
+                f"stream {self._stream!r}: {producer!r} wrote it, and its journal holds messages for it, as "
+                f"{known}; this sender has {self._terms}. {_FORMER_FIRST}"
+            )
+        self._begin_chapter(known)
+        if known is not None and known.says_no_less_than(self._terms):
             return
         above = 0
         if known is not None:
-            above = self._end_of_former(producer, known, holds_rows)
-        lines = [*stretches, Stretch(above, self._terms)][-STRETCHES_MAX:]
-        self._put(self._notes, producer, [self._incarnation, *map(_line, lines)])
+            producers = self._described().producers
+            above = max((one.epoch for one in producers if one.producer == producer), default=0)
+        stretches = [*stretches, Stretch(above, self._terms)][-STRETCHES_MAX:]
+        lines = [_line(one.above, one.terms) for one in stretches]
+        self._put(self._notes, producer, [self._incarnation, *lines])
 
-    def _end_of_former(self, producer: str, known: Terms, holds_rows: Callable[[], bool]) -> int:
-        """The last life with the former terms. It must be over, and all that it wrote be read."""
-        info = self._store.info(self._stream)
-        if not isinstance(info, StreamInfo):
+    def _begin_chapter(self, known: Terms | None) -> None:
+        """See that what is not read is of these terms. ``known``: those of this writer, for a stream of an earlier
+        version, which has only them."""
+        noted = self._chapters()
+        chapters = noted or ([Chapter(1, known)] if known is not None else [])
+        begin = 1
+        if chapters:
+            current = chapters[-1].terms
+            if noted and current.says_no_less_than(self._terms):
+                return
+            info = self._described()
+            if not current.fits(self._terms):
+                self._require_read(info, current)
+            begin = info.next
+        chapters = [*chapters, Chapter(begin, self._terms)][-STRETCHES_MAX:]
+        lines = [_line(one.index, one.terms) for one in chapters]
+        self._put(self._all, self._stream, [self._incarnation, *lines])
+
+    def _require_read(self, info: StreamInfo, current: Terms) -> None:
+        """Whose place is elsewhere can't be asked how far it is: it stops by itself, and leaves word that it is
+        there. Without any reader the messages wait for one, and the former configuration might be forgotten."""
+        if info.earliest == info.next:
+            return
+        late = [reader for reader in info.readers if reader.next < info.next]
+        if not late and (info.readers or self._is_read_elsewhere()):
+            return
+        who = ", ".join(f"{one.reader!r} is at {one.next} of {info.next}" for one in late)
+        raise StacksDiffer(
+            f"stream {self._stream!r}: who wrote it did so as {current}, and not all of that is read "
+            f"({who or 'no reader has begun'}); this sender has {self._terms}. {_FORMER_FIRST}"
+        )
+
+    def _described(self) -> StreamInfo:
+        info = self._info()
+        if isinstance(info, NoStream):
             raise StoreUnavailable(said_of("stream", self._stream, info))
-        is_empty = info.earliest == info.next
-        is_read = bool(info.readers) and all(reader.next >= info.next for reader in info.readers)
-        if not (is_empty or is_read) or holds_rows():
-            raise StacksDiffer(
-                f"stream {self._stream!r}: {producer!r} wrote it, or holds messages for it, as {known}; "
-                f"this sender has {self._terms}. Let the readers read all of that first, with the former "
-                "configuration at both ends; or give the stream another name"
-            )
-        return max((one.epoch for one in info.producers if one.producer == producer), default=0)
+        return info
 
     def look_for_words(self, producer: str) -> None:
         """Tell what a reader said since the last look, now and then."""
@@ -169,30 +218,111 @@ class StackRecords:
     # The reader.
 
     def compared(self, reader: str, batch: Batch) -> Batch | OtherStack | Unavailable:
-        """The batch, if all that wrote it have the terms of this reader."""
-        for entries in batch.entries:
-            producer, epoch = entries.producer, entries.epoch
-            if self._compared.get(producer) == epoch:
-                continue
-            try:
-                stretches = self._written_by(producer)
-            except StoreUnavailable as error:
-                return Unavailable(str(error))
-            terms = [stretch.terms for stretch in stretches if stretch.above < epoch]
-            if terms and not terms[-1].fits(self._terms):
-                self._leave_word(producer, reader)
-                return OtherStack(
-                    f"stream {self._stream!r}, written by {producer!r}: "
-                    f"{difference(self._terms, terms[-1])}"
-                )
-            self._compared[producer] = epoch
+        """The batch as far as all that wrote it have the terms of this reader."""
+        for number, entries in enumerate(batch.entries):
+            why = self._why_not(entries.producer, entries.epoch, entries.index)
+            if why is not None and number:  # met again when the reader comes to it
+                return Batch(batch.entries[:number], entries.index, batch.end)
+            if why is not None:
+                if isinstance(why, OtherStack):
+                    self._leave_word(entries.producer, reader)
+                return why
         return batch
+
+    def may_begin_at(self, reader: str, index: int) -> OtherStack | Unavailable | None:
+        """Why a reader that has no place yet may not begin here; None where it may, or nothing is there yet."""
+        found = self._store.identify(self._stream, index)
+        if isinstance(found, Unavailable):
+            return found
+        if not isinstance(found, Identity):
+            return None
+        why = self._why_not(found.producer, found.epoch, index)
+        if not isinstance(why, OtherStack):
+            return why
+        self._leave_word(found.producer, reader)
+        return OtherStack(f"{why.reason}{self._other_beginning(index)}")
+
+    def _why_not(self, producer: str, epoch: int, index: int) -> OtherStack | Unavailable | None:
+        if self._compared.get(producer) == epoch:
+            return None
+        try:
+            stretches = self._written_by(producer)
+            terms = [stretch.terms for stretch in stretches if stretch.above < epoch]
+            if not terms or terms[-1].fits(self._terms):
+                self.require_alone(producer)
+                self._compared[producer] = epoch
+                return None
+        except StoreUnavailable as error:
+            return Unavailable(str(error))
+        except StacksDiffer as error:
+            return OtherStack(str(error))
+        return OtherStack(
+            f"stream {self._stream!r}, written by {producer!r}: "
+            f"{difference(self._terms, terms[-1])}. If the layers were changed: what stands from entry "
+            f"{index} on is read with those of its writer, and a reader of the same name goes on behind it "
+            "with its own"
+        )
+
+    def _other_beginning(self, index: int) -> str:
+        """Where else a new reader may begin; nothing where that is not known."""
+        try:
+            chapters = self._chapters()
+        except StoreUnavailable:
+            return ""
+        for one in chapters:
+            if one.index > index and one.terms.fits(self._terms):
+                return f"; or leave that to other readers, and begin at {one.index} (start: {one.index})"
+        return ""
+
+    def note_reader_elsewhere(self, reader: str) -> Unavailable | None:
+        """Leave word that somebody reads whose place is in another store; why that could not be done, if so."""
+        try:
+            if not self._is_read_elsewhere():
+                self._put(self._elsewhere, self._stream, [self._incarnation, reader])
+        except StoreUnavailable as error:
+            return Unavailable(str(error))
+        return None
+
+    def _is_read_elsewhere(self) -> bool:
+        found = self._get(self._elsewhere, self._stream)
+        return found is not None and json.loads(found.state)[0] == self._incarnation
 
     def _leave_word(self, producer: str, reader: str) -> None:
         try:
             self._put(self._words, producer, [reader, self._terms.stack, self._terms.payloads])
         except (StoreUnavailable, ConfigurationError) as error:
             logger.warning("%s was not told that %s can't read it: %s", producer, reader, error)
+
+    # Both.
+
+    def require_alone(self, producer: str) -> None:
+        """Layers above a stream follow the numbers of one sender, and would drop those of another one as former.
+
+        Raises StacksDiffer where somebody else has written with layers, and StoreUnavailable.
+        """
+        if LAYER_ABOVE not in self._terms.stack:
+            return
+        info = self._info()
+        producers = info.producers if isinstance(info, StreamInfo) else ()
+        others = (one.producer for one in producers if one.last and one.producer != producer)
+        layered = filter(self._has_layers, islice(others, OTHERS_MAX))
+        if (other := next(layered, None)) is not None:
+            raise StacksDiffer(
+                f"stream {self._stream!r}: {producer!r} and {other!r} both write it, and the layers above it "
+                f"({self._terms.stack}) follow the numbers of one sender: they would drop what the other one "
+                "sends. Give each sender a stream of its own, or leave the layers out: a stream alone delivers "
+                "once and in order, whoever sends"
+            )
+
+    def _has_layers(self, producer: str) -> bool:
+        """Whether a producer has ever written with layers above the stream."""
+        return any(LAYER_ABOVE in one.terms.stack for one in self._written_by(producer))
+
+    def _info(self) -> StreamInfo | NoStream:
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo | NoStream):
+            raise StoreUnavailable(said_of("stream", self._stream, info))
+        return info
 
     # The records.
 
@@ -204,15 +334,31 @@ class StackRecords:
     def _words(self) -> str:
         return f"{self._stream}/stacks/readers"
 
+    @property
+    def _all(self) -> str:
+        return f"{self._stream}/stacks/all"
+
+    @property
+    def _elsewhere(self) -> str:
+        return f"{self._stream}/stacks/elsewhere"
+
     def _written_by(self, producer: str) -> list[Stretch]:
-        """What this producer noted; nothing where the stream was made anew since."""
-        found = self._get(self._notes, producer)
+        """What this producer noted."""
+        return [Stretch(*one) for one in self._lines(self._notes, producer)]
+
+    def _chapters(self) -> list[Chapter]:
+        """What the stream was written as, one after the other."""
+        return [Chapter(*one) for one in self._lines(self._all, self._stream)]
+
+    def _lines(self, stream: str, name: str) -> list[tuple[int, Terms]]:
+        """What was noted here; nothing where the stream was made anew since."""
+        found = self._get(stream, name)
         if found is None:
             return []
         incarnation, *lines = json.loads(found.state)
         if incarnation != self._incarnation:
             return []
-        return [Stretch(above, Terms(*terms)) for above, *terms in lines]
+        return [(number, Terms(*terms)) for number, *terms in lines]
 
     def _get(self, stream: str, name: str) -> Position | None:
         found = self._store.get(stream, name)
@@ -245,8 +391,14 @@ class StackRecords:
         raise StoreUnavailable(f"{stream!r}: the record could not be written")
 
 
-def _line(stretch: Stretch) -> list[object]:
-    return [stretch.above, stretch.terms.stack, stretch.terms.payloads]
+_FORMER_FIRST = (
+    "Let the readers read all of that first, with the former configuration at both ends; or give the stream "
+    "another name"
+)
+
+
+def _line(number: int, terms: Terms) -> list[object]:
+    return [number, terms.stack, terms.payloads]
 
 
 logger = logging.getLogger("surepipe")
@@ -330,26 +482,22 @@ def letter_place(
     name of its own has its own: what failed there did not fail at the others."""
     if letters is None or callable(letters):
         return letters
-    return DeadLetterStream(letters, _belonging_to(pipe, "dead", _stream_layer(layers).reader))
+    return DeadLetterStream(letters, _belonging_to(pipe, "dead", stream_layer(layers).reader))
 
 
 def journal_of(
-    pipe: str, layers: tuple[LayerOptions, ...], store: Store | None
+    pipe: str, layers: tuple[LayerOptions, ...], store: Store | None, terms: Terms
 ) -> StoreJournal | None:
-    """The journal of a pipe's sender, in the stream ``<pipe>/journal``. A producer with a name of its own has its
-    own: another one would send what this one has still to send, as its own messages."""
+    """The journal of a pipe's sender with these terms, in the stream ``<pipe>/journal``. A producer with a name of
+    its own has its own: another one would send what this one has still to send, as its own messages."""
     if store is None:
         return None
-    stream = _belonging_to(pipe, "journal", _stream_layer(layers).producer)
-    return StoreJournal(store, store, pipe, stream=stream)
+    stream = _belonging_to(pipe, "journal", stream_layer(layers).producer)
+    return StoreJournal(store, store, pipe, stream=stream, terms=terms)
 
 
 def _belonging_to(pipe: str, what: str, owner: str | None) -> str:
     return f"{pipe}/{what}" if owner in (None, pipe) else f"{pipe}/{what}/{owner}"
-
-
-def _stream_layer(layers: tuple[LayerOptions, ...]) -> Stream:
-    return next((one for one in layers if isinstance(one, Stream)), Stream())
 
 
 def hop_of(
@@ -422,12 +570,17 @@ class StreamStores:
         """How people call its stores."""
         self.records: StackRecords | None = None
         self._reader = ""
+        self._has_no_place = False
+        """True while the reader is not registered with the stream: it is refused before that."""
+        self._is_known = positions is streams
+        """False until whoever writes can know that the stream is read."""
         self._making = threading.Lock()
         self._to_make: list[Callable[[], None]] = []
-        """What is to be done before the first call, while the store was away when its sender began."""
+        """What is to be done before the next call: what the store was away for when its sender began, say."""
         self._refused = ""
+        self._is_writing = False
         self._unheard: list[Notice] = []
-        self.refuse: Callable[[str], object] = lambda _: None
+        self.refuse: Callable[[ConfigurationError], object] = lambda _: None
         """Told why the stream can't be used, where that is found only then."""
         self.told: Callable[[str], object] = lambda _: None
         """Told what a reader says of who writes."""
@@ -467,7 +620,7 @@ class StreamStores:
 
     def listen(
         self,
-        refuse: Callable[[str], object],
+        refuse: Callable[[ConfigurationError], object],
         told: Callable[[str], object],
         lost: Callable[[Notice], object],
     ) -> None:
@@ -526,9 +679,9 @@ class StreamStores:
                 del self._to_make[0]
         except StoreUnavailable as error:
             return Unavailable(str(error))
-        except (ConfigurationError, StacksDiffer) as error:
+        except ConfigurationError as error:
             self._refused = str(error)
-            self.refuse(self._refused)
+            self.refuse(error)
             return Failed(self._refused)
         finally:
             self._making.release()
@@ -546,6 +699,11 @@ class StreamStores:
 
     def call(self, request: object) -> object:
         """The outcome of a store call. A machine claims as the how-many-th of this life."""
+        if isinstance(request, AppendRun) and self.records is not None and not self._is_writing:
+            self._is_writing = (
+                True  # somebody else may have begun to write since this sender was made
+            )
+            self._to_make.append(partial(self.records.require_alone, request.producer))
         if (self._to_make or self._refused) and (why := self._why_not_made()) is not None:
             return why
         if isinstance(request, ClaimReader):
@@ -553,10 +711,29 @@ class StreamStores:
             return self._claims.claim(request.stream, request.reader, request.claimant)
         if self.records is not None and isinstance(request, AppendRun):
             self.records.look_for_words(request.producer)
+        if self._has_no_place and isinstance(request, CommitPosition):
+            assert self.records is not None
+            why = self.records.may_begin_at(request.reader, request.next)
+            if why is not None:
+                return why
         store = self._positions if isinstance(request, IndexRequest) else self._streams
-        outcome = store.ask(cast("StoreRequest", request))
-        if self.records is not None and isinstance(outcome, Batch):
-            return self.records.compared(self._reader, outcome)
+        return self._found(request, store.ask(cast("StoreRequest", request)))
+
+    def _found(self, request: object, outcome: object) -> object:
+        """The outcome as this end may see it."""
+        if self.records is None:
+            return outcome
+        if isinstance(request, GetPosition | CommitPosition):
+            self._has_no_place = isinstance(outcome, NoPosition) or (
+                self._has_no_place and isinstance(outcome, Unavailable)
+            )
+        if isinstance(outcome, Batch):
+            outcome = self.records.compared(self._reader, outcome)
+        if not self._is_known and isinstance(outcome, Batch | Empty):
+            why = self.records.note_reader_elsewhere(self._reader)
+            if why is not None:
+                return why
+            self._is_known = True
         return outcome
 
     def stop_waiting(self) -> bool:

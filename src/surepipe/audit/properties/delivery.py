@@ -118,6 +118,7 @@ class IdentityProperty(Property):
 
     Rows that a journal gave to a later life are not new: they say ``loaded`` in their detail, and their epoch is
     that of a life before it, also when nothing else tells of it yet: that one may live and go on under its epoch.
+    Who hands out a message of a book may tell of it (``found``) before the life that put it there does.
     A process that was replaced while it slept goes on under its own, lower epoch. Where the clock may be set back
     a new life may begin lower too (and is then refused, and numbers again); it never takes an epoch that was used.
     """
@@ -156,8 +157,10 @@ class IdentityProperty(Property):
         if not book.accepted_now:
             return False
         this = (row.incarnation, row.run)
-        if facts_of(row).get("loaded"):
-            self._loaded.setdefault((book.key, row.epoch), this)
+        facts = facts_of(row)
+        if facts.get("loaded"):
+            if not facts.get("found"):
+                self._loaded.setdefault((book.key, row.epoch), this)
             return False
         lives = self._lives.setdefault(book.key, {})
         owner = lives.setdefault(row.epoch, this)
@@ -266,8 +269,12 @@ class Order(Property):
     def _take(self, row: Cells, book: PipeHistory, first: int, last: int) -> None:
         order = book.order
         before = order.highest
-        if first > before:
-            if first > before + 1 and book.optional.covers(before + 1, first - 1):
+        if book.told_late and book.told_late.covers(first, last):
+            if first not in book.settled:
+                return
+            order.step(first, repeated=True)
+        elif first > before:
+            if first > before + 1 and book.need_not_precede(before + 1, first - 1):
                 before = order.highest = first - 1  # what need not come out leaves no gap
             order.run(first, last)
         else:

@@ -66,7 +66,7 @@ class PipeHistory:
             "sender",
             "settled",
         ),
-        *("cut_short", "unknown", "untold", "wanted"),
+        *("cut_short", "told_late", "unknown", "untold", "wanted"),
     )
 
     def __init__(self, key: str, pipe: str, layer: str, wanted: frozenset[str]) -> None:
@@ -85,6 +85,9 @@ class PipeHistory:
         self.appended = Reached()
         self.optional = RangeSet()
         """Positions of submits whose outcome was unknown: they may come out and need not."""
+        self.told_late = RangeSet()
+        """Positions of what was accepted before others and is told of behind them: its life ended before it could
+        tell, and who takes it from the store does. Where it stands in the order is not known by its position."""
         self.accepted_now: Parts = []
         """The messages that the latest row of kind ``accepted`` has numbered."""
         self.rejected: Counter[str] = Counter()
@@ -106,6 +109,16 @@ class PipeHistory:
             start = (seq - first) * DIGITS
             piece = digests[start : start + count * DIGITS].encode()
             known += piece if len(piece) == count * DIGITS else _BLANK * count
+
+    def note_late(self, parts: Parts, latest: int) -> None:
+        """Of these, those with numbers below ``latest`` are told of behind it."""
+        for seq, position, count in parts:
+            self.told_late.add(position, position + min(count, latest - seq) - 1)
+
+    def need_not_precede(self, first: int, last: int) -> bool:
+        """Whether nothing from first to last has to come out before what is behind it."""
+        owed = self.optional.missing(first, last)
+        return all(self.told_late.covers(*part) for part in owed)
 
     def is_odd(self, parts: Parts, digests: str, first: int) -> bool:
         """Whether one of these messages was never accepted, or has another payload than then."""
@@ -264,7 +277,10 @@ class PipeHistories:
             book.sender = row[NODE]
             self.stirred += 1
         epoch, first, count = row[EPOCH], row[SEQ], row[COUNT]
+        latest = book.positions.last(epoch)
         fresh = book.positions.add(epoch, first, count)
+        if fresh and fresh[0][0] < latest and facts_of(Row(*row)).get("loaded"):
+            book.note_late(fresh, latest)
         book.accepted_now = fresh
         book.note_digests(fresh, row[DIGESTS], first)
         if len(fresh) == 1 and fresh[0][2] == count:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from importlib.machinery import PathFinder
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from surepipe.pipelines.assessing import Assessment
     from surepipe.pipelines.loading import Document
     from surepipe.pipelines.plan import Plan
+
+
+NamesOf: TypeAlias = Callable[[Path], Collection[str] | None]
+"""Tells which names a file of code has."""
 
 
 def check(
@@ -100,31 +105,64 @@ def _judge(
 
 
 def _not_found(plan: Plan) -> Iterator[str]:
-    """What `run` would end at: functions in modules that are nowhere where it looks. Imports nothing."""
-    from surepipe.pipelines.users_code import functions_in, look_first_in
+    """What `run` would end at: functions that are nowhere where it looks. Imports nothing."""
+    from surepipe.pipelines.users_code import functions_in, look_first_in, names_in
 
+    names_of = cache(names_in)  # several functions stand in one file
     places = look_first_in(plan.folder)
-    own = dict.fromkeys(place for place in (plan.folder, Path.cwd()) if place is not None)
+    own = [*dict.fromkeys(place for place in (plan.folder, Path.cwd()) if place is not None)]
     for part, key, path in functions_in(plan.parts):
-        if not _is_there(module := path.partition(":")[0], places):
-            yield (
-                f"{part.word} {part.name}: {key.replace('_', '-')} is {path}, and there is no module {module} in "
-                f"{' or '.join(map(str, own))}, or among what is installed: run would end at it"
-            )
+        why = _why_not_there(path, places, own, names_of)
+        if why:
+            yield f"{part.word} {part.name}: {key.replace('_', '-')} is {path}, and {why}: run would end at it"
 
 
-def _is_there(module: str, places: Sequence[str] | None) -> bool:
+def _why_not_there(path: str, places: Sequence[str], own: Sequence[Path], names_of: NamesOf) -> str:
+    from surepipe.pipelines.users_code import is_users
+
+    module, _, name = path.partition(":")
+    found = _found(module, places)
+    if found is None:
+        return f"there is no module {module} in {' or '.join(map(str, own))}, or among what is installed"
+    has_text = found.suffix == ".py" and is_users(str(found))
+    return _why_not_in(found, name.partition(".")[0], names_of) if has_text else ""
+
+
+def _why_not_in(file: Path, name: str, names_of: NamesOf) -> str:
+    from surepipe.pipelines.problems import nearest
+
+    try:
+        names = names_of(file)
+    except SyntaxError as error:
+        return f"{file}:{error.lineno} is no Python: {error.msg}"
+    except ValueError as error:
+        return f"{file} is no Python: {error}"
+    except OSError as error:
+        return f"{file} can't be read: {error.strerror}"
+    is_package = file.name == "__init__.py"
+    if names is None or name in names or (is_package and _found(name, [str(file.parent)])):
+        return ""
+    return f"{file} has no {name!r}: {nearest(name, sorted(names))}"
+
+
+def _found(module: str, places: Sequence[str] | None) -> Path | None:
+    """The file of a module, or a place that is none for one without a file of its own; None where none is."""
     steps = module.split(".")
-    if module in sys.modules or steps[0] in sys.builtin_module_names:
-        return True  # os.path, for one, is found by no path
+    missing = _NO_FILE if module in sys.modules else None  # os.path, for one, is found by no path
+    origin = None
+    if steps[0] in sys.builtin_module_names:
+        return _NO_FILE
     for end in range(1, len(steps) + 1):
         spec = PathFinder.find_spec(".".join(steps[:end]), places)
         if spec is None:
-            return False
-        places = spec.submodule_search_locations
-        if places is None:
-            return end == len(steps)  # below a module that is no package there is none
-    return True
+            return missing
+        places, origin = spec.submodule_search_locations, spec.origin
+        if places is None and end < len(steps):
+            return missing  # below what is no package there is none
+    return Path(origin) if origin else _NO_FILE
+
+
+_NO_FILE = Path()
 
 
 def _code(assessment: Assessment) -> Exit:

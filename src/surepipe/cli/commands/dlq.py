@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
@@ -193,8 +192,7 @@ def delete(
             said = ", ".join(map(str, absent))
             complain(f"{name} has no letter {said}, so nothing was deleted: see surepipe dlq list")
             raise typer.Exit(Exit.UNUSABLE)
-        now_us = time.time_ns() // 1000
-        gone = [index for index in dict.fromkeys(numbers) if letters.delete(index, now_us)]
+        gone = [index for index in dict.fromkeys(numbers) if letters.delete(index)]
     before = len(set(numbers)) - len(gone)
     if as_json:
         show_json({"stream": name, "deleted": gone, "deleted_before": before})

@@ -235,14 +235,16 @@ class Observing:
             from surepipe.observe.metrics import MetricsServer, RelayCollector
         except ImportError as error:
             raise _missing("metrics need", error) from None
-        names = {pipe.name for pipe in plan.pipes}
+        stores = {
+            pipe.name: frozenset(use.store for use in link(pipe).stores) for pipe in plan.pipes
+        }
         has_parties = any(pipe.ibc is not None for pipe in plan.pipes)
 
         def counted(*, pipes: bool) -> Iterable[_Counted]:
             return [
-                _Counted(full_name(plan, name), counts)
+                _Counted(full_name(plan, name), counts, stores.get(name, frozenset()))
                 for name, counts in counters().items()
-                if (name in names) is pipes
+                if (name in stores) is pipes
             ]
 
         server = MetricsServer(
@@ -346,6 +348,7 @@ def _letter(stream: str, letter: Letter) -> LetterSeen:
 class _Counted:
     name: str
     counts: Mapping[str, int]
+    store_names: frozenset[str] = frozenset()
 
     def counters(self) -> Mapping[str, int]:
         return self.counts

@@ -22,6 +22,7 @@ from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.replaying import Replayed
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.tracing import TraceSink, Tracing, digests_of
+from surepipe.audit.trace import LOOKED_AGAIN
 from surepipe.core.callables import require_call
 from surepipe.core.claims import Guarantee
 from surepipe.core.ranges import RangeSet
@@ -57,6 +58,8 @@ HAND = "hand"
 """The worker that a person is: two at a time replace each other, and neither one a node."""
 LOADED = '{"loaded":true}'
 """Beside an acceptance that somebody else gave, or that this process can't show to follow its own."""
+FOUND = '{"found":true,"loaded":true}'
+"""The same by who hands it out: whoever put it in may tell of it yet."""
 BATCH_BYTES = 256 << 10
 """What is put in with one write, about."""
 
@@ -156,7 +159,7 @@ class BookTrace:
             self._told[origin, epoch].add(number, number)
             is_told = payload is not None and self._tracing.with_digests
             digests = digests_of([payload]) if is_told and payload is not None else ""
-            self._row("accepted", origin, epoch, number, digests=digests, detail=LOADED)
+            self._row("accepted", origin, epoch, number, digests=digests, detail=FOUND)
 
     def delivered(self, message: BookMessage) -> None:
         """This one is about to be handled."""
@@ -184,6 +187,11 @@ class BookTrace:
         facts |= {"kept": True} if one.kept else {}
         detail = json.dumps(facts, separators=(",", ":"))
         self._row("dead", one.origin, one.generation, one.number, detail=detail)
+
+    def left(self, origin: str) -> None:
+        """A store was away when something of this queue was in work."""
+        detail = json.dumps({"call": LOOKED_AGAIN, "outcome": "left"}, separators=(",", ":"))
+        self._row("answer", origin, 0, 0, count=0, detail=detail)
 
     def end(self, *, at_rest: bool) -> None:
         """The process ends in good order."""
@@ -374,6 +382,7 @@ class BookPipe:
             self._trace = BookTrace(environment.trace, environment.runtime, node, name, guarantee)
             self.sender.trace = self._trace
             self.book.hear_of_passed(self._trace.passed)
+            self.book.hear_of_left(self._trace.left)
 
     def _cost(self) -> CostOf:
         """What the book is told of each message: units, or a Cost."""

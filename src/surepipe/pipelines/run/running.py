@@ -23,6 +23,7 @@ from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Store, StreamInfo, called
 from surepipe.errors import ConfigurationError, NotConfirmed, PipeStopped
 from surepipe.observe.status import BookSeen, PathSeen
+from surepipe.observe.watch import silent_us
 from surepipe.pipelines.assembly import Environment, Finite, Sink, Source
 from surepipe.pipelines.engine_limits import actor_refusals, homes_before
 from surepipe.pipelines.links import Node
@@ -569,16 +570,7 @@ class PlanEngine:
 
     def silent_s(self) -> Mapping[str, float]:
         """The stores that pipes here have been waiting for in vain, and how long each of them. From any thread."""
-        longest: dict[str, int] = {}
-        for face in list(self.faces.values()):
-            ends = (
-                (face.book,)
-                if isinstance(face, BookPipe)
-                else (getattr(face, "sender", None), getattr(face, "receiver", None))
-            )
-            for end in ends:
-                for place, us in end.silences.silent_us().items() if end is not None else ():
-                    longest[place] = max(us, longest.get(place, 0))
+        longest = silent_us(list(self.faces.values()))
         return {
             name: longest[called(store)] / 1_000_000
             for name, store in list(self.stores.items())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -57,12 +57,14 @@ def untolerated(subject: PlanSubject) -> Iterator[str]:
         yield from [word] if is_whole and lacking else lacking
 
 
-def broken_by(simulation: Simulation, fault: str) -> Broken | None:
+def broken_by(
+    simulation: Simulation, fault: str, seeds: Sequence[int] = range(SEEDS)
+) -> Broken | None:
     """The shortest schedule with this fault alone; None when none was found that can be repeated."""
     subject = _daring(simulation.subject)
     found = run_seeds(
         subject,
-        range(SEEDS),
+        seeds,
         kinds=chosen([fault]),
         messages=min(simulation.messages, 8),
         stop_at_first=True,

@@ -44,8 +44,8 @@ from surepipe.pipelines.simulate.ends import (
     RunOutcome,
     SetAside,
     about_what,
+    all_done,
     canonical,
-    effects_of,
     judge_ends,
     judge_keys,
     slips_of,
@@ -603,7 +603,7 @@ class PlanDeployment(Deployment):
         1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
         list with it: what was to be done with the message is done by nobody, and no sink shows that.
         """
-        missing = self._effects.keys() - effects_of(world.outsides).keys()
+        missing = self._effects.keys() - all_done(world.outsides).keys()
         if not missing or world.limit or Atom.NO_LOSS in doubts.values():
             return
         if not self._keeps_all(world):

@@ -21,8 +21,9 @@ from surepipe.core.claims import Atom
 from surepipe.core.effects import Letter
 from surepipe.errors import so_often
 from surepipe.pipelines.plan import Way
+from surepipe.pipelines.simulate.veils import ANY
 from surepipe.pipelines.users_code import place_of, place_of_function
-from surepipe.simulation.outside import Look, Outside, looked_at, looking
+from surepipe.simulation.outside import Look, Outside, looked_at, looking, ordinal
 from surepipe.simulation.report.words import brief_apart
 from surepipe.simulation.timeline import as_detail
 from surepipe.simulation.world import World
@@ -67,7 +68,8 @@ class Offspring:
     ``rows``: of each end, what comes there, and which messages it is made of; the text is None where it does not
     follow from these alone. ``whole``: the messages of which that is known. ``failed``: how those look of which
     some part fails each time; ``partly``: how much comes to each end of all of these. Of any other message it is
-    taken to be the ``most`` that comes of one, by source or pipe and end.
+    taken to be the ``most`` that comes of one, by source or pipe and end. ``leaning``: the ends at which what
+    comes of a message depends on others too (a running total), each with whether as much comes of every message.
     """
 
     rows: Mapping[str, Sequence[tuple[str | None, Sequence[Original]]]] = field(
@@ -77,6 +79,11 @@ class Offspring:
     failed: frozenset[Likeness] = frozenset()
     partly: Mapping[str, int] = field(default_factory=dict[str, int])
     most: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
+    leaning: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+    def is_otherwise(self, end: str, aside: SetAside) -> bool:
+        """Whether what comes of all others there may be something else, as these are set aside."""
+        return end in self.leaning and bool(aside.keys() - self.failed)
 
     def excuse(self, end: str, aside: SetAside) -> Excuse:
         """What these letters take with them. What is made of two of them is missing once."""
@@ -124,8 +131,12 @@ def judge_ends(
         if world.is_fault_free:
             held |= {Atom.NO_LOSS, Atom.NO_DUPLICATE}
         excuse = ends.offspring.excuse(end, ends.aside)
-        one = _End(world, end, list(ends.got.get(end, ())), list(wanted), excuse)
-        yield from _judge(one, held, len(claims) == 1)
+        texts, meant = list(ends.got.get(end, ())), list(wanted)
+        if ends.offspring.is_otherwise(end, ends.aside):
+            if not ends.offspring.leaning[end]:
+                continue
+            texts, meant = [*map(ANY.over, texts)], [*map(ANY.over, meant)]
+        yield from _judge(_End(world, end, texts, meant, excuse), held, len(claims) == 1)
 
 
 def judge_keys(
@@ -348,6 +359,30 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
         for outside in outsides
         for effect in outside.done()
     }
+
+
+@dataclass(frozen=True, slots=True)
+class Nth:
+    """In place of what an effect is of: that so much of its action was done. It is there in each run, also where
+    what is done tells its key or the time, and so is never the same."""
+
+    number: int
+
+    def __repr__(self) -> str:
+        return f"for the {ordinal(self.number)} time"
+
+
+def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
+    """Effects outside of the run, and how many there are of each action; with the stages that asked for them. Each
+    life of a process may have objects of its own for one thing outside."""
+    found = effects_of(outsides)
+    asked_by = {effect[:2]: who for effect, who in reversed(found.items())}
+    totals = Counter[tuple[str, str]]()
+    for outside in outsides:
+        totals.update({(outside.name, action): times for action, times in outside.totals()})
+    for look, times in totals.items():
+        found |= {(*look, Nth(number + 1)): asked_by[look] for number in range(times)}
+    return found
 
 
 def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:

@@ -19,6 +19,7 @@ from surepipe.pipelines.simulate.forgotten import and_what_it_leaves
 from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually, is_of_another_loop
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.pipelines.users_code import place_of
+from surepipe.queues.book import Later, TooHeavy
 from surepipe.simulation.actors.lives import Life, Touch
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
@@ -247,6 +248,8 @@ class Calls:
             world.speech = before
             world.returned(number)
         life.check()
+        if not isinstance(result, Later | TooHeavy):
+            world.ended_well.add(number)
         return result
 
     def _waiting(self, name: str, limit_s: float | None) -> Wait:

@@ -40,6 +40,7 @@ from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Original,
+    all_done,
     canonical,
     effects_of,
     slips_of,
@@ -73,6 +74,8 @@ T = TypeVar("T")
 Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
 """Of each pipe, and the function that tells the keys of its messages: of each of these, as text, all that were
 told."""
+OfAction: TypeAlias = tuple[str, str, Look]
+"""A stage, a message, and an action on something outside."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 Said: TypeAlias = dict[tuple[str, str], str]
 """What each stage answered for a message, or for what was made of it (``About.piece``), by both."""
@@ -216,6 +219,10 @@ class Plain:
         default_factory=dict[tuple[str, Effect], set[str]]
     )
     """of each stage and effect, its keys"""
+    keys_of: dict[OfAction, dict[str, Effect]] = field(
+        default_factory=dict["OfAction", "dict[str, Effect]"]
+    )
+    """of each stage, message and action, the keys that were given, each with the first effect that had it"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
     said: dict[str, Said] = field(default_factory=dict[str, Said])
@@ -317,16 +324,19 @@ class PlainRun(Deployment):
             for text, stage, action in outside.keyless.values()
         }
         self.found.sharing = dict(self._sharing(world.outsides))
-        self.found.effects = effects_of(world.outsides)
+        self.found.effects = all_done(world.outsides)
         for outside in world.outsides:
             for effect, times in outside.asked.items():
                 self.found.asked[outside.name, *effect] = outside.asked_by[effect]
                 if times > 1:
                     self.found.during.pop((outside.name, *effect), None)
             for (stage, action), named in outside.named.items():
-                for value, key in named:
-                    whose = (stage, (outside.name, action, value))
-                    self.found.keys.setdefault(whose, set()).add(key)
+                for (value, key), messages in named.items():
+                    look, named_so = (outside.name, action), (outside.name, action, value)
+                    self.found.keys.setdefault((stage, named_so), set()).add(key)
+                    for message in messages:
+                        known = self.found.keys_of.setdefault((stage, message, look), {})
+                        known.setdefault(key, named_so)
         world.outcome = self.found
         return ()
 
@@ -546,12 +556,13 @@ class PlainRun(Deployment):
 
     def _give_batch(self, name: str) -> None:
         """Of one that fails each message is tried alone, as in a run."""
-        waiting = self._waiting.pop(name)
+        waiting, came = self._waiting.pop(name), len(self._it.pending)
         if len(waiting) > 1:
             try:
                 whole = [deepcopy(message) for message, _ in waiting]
                 self._pass_on(name, whole, waiting[0][1])
             except Exception:  # noqa: BLE001 - as in _give
+                del self._it.pending[came:]
                 for message, about in waiting:
                     with suppress(Exception):
                         self._pass_on(name, [message], about)
@@ -728,10 +739,7 @@ class PlainRun(Deployment):
         about: About,
         message: object,
     ) -> object:
-        """One call. Only where there are two of a message, somebody has to know which message it is."""
-        call = StageCall(
-            entry.function, context, part.time_limit_s, about=about if self._twice else None
-        )
+        call = StageCall(entry.function, context, part.time_limit_s, about=about)
         is_flat = isinstance(part, StagePart) and part.flat_map is not None
         return self._calls.enter(part.name, with_all_it_gives(call) if is_flat else call, message)
 

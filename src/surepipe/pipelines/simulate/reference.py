@@ -24,8 +24,8 @@ from surepipe.pipelines.simulate.ends import (
     Offspring,
     Original,
     RunOutcome,
+    all_done,
     canonical,
-    effects_of,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
@@ -170,7 +170,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keys=tuple(_told_of_keys(by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
         set_aside="" if unreached else _set_aside(subject, by_hand, check),
-        offspring=_offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
+        offspring=replace(
+            _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
+            leaning=dict(_leaning(runs, ends)),
+        ),
     )
 
 
@@ -187,6 +190,14 @@ class _Runs:
         keyed = [pipe.name for pipe in subject.plan.pipes if pipe.workers]
         self._behind_keys = {*keyed, *subject.plan.behind(*keyed)}
         self._by_key = plainly(subject, self.otherwise, by_key=True) if keyed else self.back
+        self._behind_batches = subject.plan.behind_batches()
+        sizes = sorted({2, max(2, calm.messages)}) if self._behind_batches else ()
+        self.together = [plainly(subject, calm, batches=size) for size in sizes]
+        """The same messages in batches of two, and in the largest that there may be."""
+
+    def fallen(self, end: str) -> Sequence[Plain]:
+        """Those runs, as far as batches may matter to what an end has."""
+        return self.together if end in self._behind_batches else ()
 
     def turned(self, part: str) -> Plain:
         """The run in another order, as far as that is allowed there: within a key messages keep theirs."""
@@ -218,6 +229,7 @@ class _Compared:
     def _agreed(self, end: str) -> Sequence[str] | None:
         runs = self._runs
         is_steady = _is_ordered(runs.subject, end) or _is_same(runs, end)
+        is_steady = is_steady and _is_of_each_message(runs, end)
         first = self._first.get(end)
         got = first if is_steady and first == self._second.get(end) else None
         return _agreed(got, self.said.get(end), is_open=end in self._unsure)
@@ -229,7 +241,10 @@ class _Compared:
         for end in self.unsteady:
             back = () if _is_ordered(subject, end) else (runs.turned(end),)
             plain = (runs.by_hand, later, *back)
-            veil = _veil(end, (self._first, self._second), plain, is_open=end in self._unsure)
+            texts = [one.get(end, ()) for one in (self._first, self._second)]
+            said = [one.arrived[end] for one in (*plain, *runs.fallen(end))]
+            is_open = end in self._unsure
+            veil = _veil(texts, said, is_open=is_open) if _gives_alike(end, plain) else None
             if veil is not None:
                 self.veils[end] = veil
                 self.expected[end] = [*map(veil.over, self._first[end])]
@@ -254,26 +269,27 @@ class _Outside:
         """``retelling``: such as put effects off, and so ask for those of others, by the keys of these."""
         by_hand, back = runs.by_hand, runs.back
         sharing = {t: what for t, what in twice.sharing.items() if what.stage not in retelling}
-        of_batches = _OfBatches(runs.subject, runs.calm, by_hand)
+        of_batches = _OfBatches(runs)
         misnamed = of_batches.misnamed() if not twice.slips else ()
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
         unchecked = {**self.keyless, **dict(of_batches.differing(back))}
-        again = effects_of(runs.other.outsides).keys() & by_hand.effects.keys()
-        steady = {
+        again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
+        in_any_order = {
             what
             for what in again
             if what in runs.turned(_whose(what, by_hand.effects[what]).stage).effects
         }
         self.by_order = {
             (by_hand.effects[what].partition(" ")[0], "does outside")
-            for what in again - steady
+            for what in again - in_any_order
             if not check.judges(what[:2])
         }
         if runs.subject.needs_all and runs.subject.functions().check is None:
             self.by_order |= {(stage, "answers") for stage in _answering_otherwise(runs)}
+        steady = in_any_order.intersection(*(one.effects for one in runs.together))
         self.effects = {
             what: who
-            for what, who in effects_of(runs.world.outsides).items()
+            for what, who in all_done(runs.world.outsides).items()
             if what in steady and _whose(what, who) not in of_batches.others
         }
         self.unchecked = {
@@ -387,20 +403,23 @@ def _answering_otherwise(runs: _Runs) -> Iterator[str]:
                 yield stage
 
 
+def _gives_alike(end: str, plain: Sequence[Plain]) -> bool:
+    """Whether each message comes to as much at an end in each of these runs."""
+    first, *others = (
+        {place: count for place, count in one.given.items() if place[2] == end} for one in plain
+    )
+    return all(one == first for one in others)
+
+
 def _veil(
-    end: str, engine: Sequence[Ends], plain: Sequence[Plain], *, is_open: bool
+    engine: Sequence[Sequence[str]], said: Sequence[Sequence[str]], *, is_open: bool
 ) -> Veil | None:
     """What of the messages at an end has to be left aside for all these runs to have the same; None where that
-    can't be said, as not each message comes to as much in each of them. ``is_open``: the engine may have more than
-    the functions say."""
-    counts = [
-        {place: count for place, count in one.given.items() if place[2] == end} for one in plain
-    ]
-    if any(one != counts[0] for one in counts):
-        return None
-    texts = [one.get(end, ()) for one in engine]
-    texts += [] if is_open else [one.arrived[end] for one in plain]
-    return veil_over(texts)
+    can't be said. ``is_open``: the engine may have more than the functions say."""
+    if not is_open:
+        return veil_over([*engine, *said])
+    had, told = veil_over(engine), veil_over(said)
+    return None if had is None or told is None else Veil(had.places | told.places)
 
 
 def _offspring(
@@ -423,7 +442,7 @@ def _offspring(
         rows,
         frozenset(by_hand.whole),
         frozenset(one.look for one in by_hand.failed),
-        {end: len(texts) - len(by_hand.arrived[end]) for end, texts in expected.items()},
+        {end: max(0, len(texts) - len(by_hand.arrived[end])) for end, texts in expected.items()},
         most,
     )
 
@@ -471,6 +490,40 @@ def _is_same(runs: _Runs, end: str) -> bool:
     return Counter(runs.by_hand.arrived[end]) == Counter(runs.turned(end).arrived[end])
 
 
+def _leaning(runs: _Runs, ends: _Compared) -> Iterator[tuple[str, bool]]:
+    """The ends of which not all is the same when messages come in another order, their identities apart. Where
+    something is left out, that may depend on other messages as well."""
+    odd = [end for end in ends.expected if not _is_same(runs, end)]
+    if not odd:
+        return
+    strangers = plainly(runs.subject, runs.calm, identities={("", ""): ()})
+    for end in odd:
+        alone, turned = runs.by_hand, runs.turned(end)
+        named = veil_over([alone.arrived[end], strangers.arrived[end]])
+        known = ends.veils.get(end, named)
+        both = Veil(named.places | known.places) if named and known else None
+        if both is None or both.differ(alone.arrived[end], turned.arrived[end]):
+            yield end, _gives_alike(end, (alone, turned)) and _gives_each_as_much(runs, end)
+
+
+def _gives_each_as_much(runs: _Runs, end: str) -> bool:
+    """Whether as much comes to an end of every message of its sources."""
+    ways = [name for name in runs.subject.messages if end in runs.subject.plan.behind(name)]
+    counts = {
+        runs.by_hand.given[source, place, end]
+        for source in ways
+        for place, _ in enumerate(runs.subject.messages[source][: runs.calm.messages])
+    }
+    return len(counts) == 1
+
+
+def _is_of_each_message(runs: _Runs, end: str) -> bool:
+    """Whether how messages fall into batches does not matter to what an end has: two runs may agree on that by
+    chance."""
+    alone = Counter(runs.by_hand.arrived[end])
+    return all(Counter(one.arrived[end]) == alone for one in runs.fallen(end))
+
+
 def _is_ordered(subject: PlanSubject, end: str) -> bool:
     """Whether messages come to it in one order, in every run without faults."""
     claims = [claim for way, claim in subject.ways.items() if way.end == end]
@@ -493,7 +546,8 @@ def plainly(
     messages fall into one."""
     backwards = backwards or by_key
     plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
-    world = played(plain, options, another_day=backwards or later)
+    at_once = replace(options, handler_us=0)  # functions are called one after the other
+    world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 
@@ -602,28 +656,27 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
     """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
     first effect."""
     seen: set[str] = set()
-    for (stage, effect), keys in today.keys.items():
-        others = later.keys.get((stage, effect), keys)
-        if others != keys and stage not in seen:
+    for whose, keys in today.keys_of.items():
+        stage, others = whose[0], later.keys_of.get(whose, keys)
+        gone, new = [*keys.keys() - others.keys()], [*others.keys() - keys.keys()]
+        if gone and new and stage not in seen:
             seen.add(stage)
-            outside, action, value = effect
+            outside, action, value = keys[min(gone)]
             told = (
-                f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(keys))}, and on another day "
-                f"{brief(min(others))}, so it is done once more for a message that is tried again then: make the "
+                f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(gone))}, and on another day "
+                f"{brief(min(new))}, so it is done once more for a message that is tried again then: make the "
                 "key of the message alone, such as context.id.key"
             )
             yield told, stage
 
 
 class _OfBatches:
-    """What stages do outside that follows from how messages fall into batches, which is another thing in each run.
-    The same messages fall into batches of one, of two, and into the largest that there may be."""
+    """What stages do outside that follows from how messages fall into batches, another thing in each run."""
 
-    def __init__(self, subject: PlanSubject, options: Options, alone: Plain) -> None:
-        self._behind = subject.plan.behind_batches()
-        sizes = sorted({2, max(2, options.messages)}) if self._behind else ()
-        self._alone, self._asked = alone, _asked(alone)
-        self._together = [plainly(subject, options, batches=size) for size in sizes]
+    def __init__(self, runs: _Runs) -> None:
+        self._behind = runs.subject.plan.behind_batches()
+        self._alone, self._asked = runs.by_hand, _asked(runs.by_hand)
+        self._together = runs.together
         self.others = {*self._other_effects()}
         """Of these not each effect is asked for in every run."""
 

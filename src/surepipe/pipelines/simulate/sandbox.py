@@ -559,6 +559,8 @@ def sandboxed(
     replaced: list[Double] = []
     before = _now.speaking, _now.refused
     _now.speaking, _now.refused = speaking, []
+    writes_nothing = sys.dont_write_bytecode
+    sys.dont_write_bytecode = True  # of what a stage imports when it is called
     try:
         dates: Double = (datetime_module, "datetime", _Datetime)
         stand_ins: list[Double] = [*_stand_ins(), dates, *doubles]
@@ -576,6 +578,7 @@ def sandboxed(
     finally:
         _put_back(replaced)
         _now.speaking, _now.refused = before
+        sys.dont_write_bytecode = writes_nothing
 
 
 # What does not come back.

@@ -679,7 +679,9 @@ class Simulation:
             if _is_to_tell(row, example)
         ]
         found = [f"{what}, {so_often(count)}" for what, count in _counted(raised).items()]
-        found += [what for _, what in odd]
+        found += dict.fromkeys(
+            what for _, what in odd
+        )  # several parts of a message may have the same
         for what in found[:3]:
             yield f"A stage's defect: {what}."
         for stage in dict.fromkeys(stage for stage, _ in odd):
@@ -846,6 +848,7 @@ class Simulation:
         dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
         is_explained = any(one.unreached or one.set_aside for one in found)
         yield from dict.fromkeys(one.set_aside for one in found if one.set_aside)
+        yield from dict.fromkeys(text for one in found if one.dead for text in _leaning(one))
         yield from self._keys_of_none()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
@@ -1028,7 +1031,7 @@ _BESIDE_A_HANDLER = {
     ),
 }
 """What is said of a file, and of a handler alone."""
-_DIFFERS = "without faults (by the time, by chance or by the order, say)"
+_DIFFERS = "without faults (by the time, by chance, by the order or by how batches fall, say)"
 _UNTOLD = {
     EVERYTHING: (
         f"how much comes there of each message is not the same in all runs {_DIFFERS}, so nobody knows whether "
@@ -1043,6 +1046,17 @@ _UNTOLD = {
 }
 """What is to be said of an end, by what of it was not compared."""
 _ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
+
+
+def _leaning(found: PlanResult) -> Iterator[str]:
+    """The ends that were not compared as ever where faults had made dead letters."""
+    for end, is_counted in found.leaning.items():
+        what = "only the number" if is_counted else "nothing"
+        yield (
+            f"of what {end} gets, {what} was compared in runs in which faults made dead letters: it is something "
+            "else when messages come in another order (a total, say), and so without those that are set aside. A "
+            "check can look at that (simulate: check:)"
+        )
 
 
 def _is_of(row: Row, about: Violation) -> bool:

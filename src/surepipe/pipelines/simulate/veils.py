@@ -34,6 +34,10 @@ class Veil:
         """A canonical message without what is covered."""
         return json.dumps(self._covered(_value(text), WHOLE), sort_keys=True, separators=(",", ":"))
 
+    def differ(self, one: Sequence[str], other: Sequence[str]) -> bool:
+        """Whether they have other messages even so, in any order."""
+        return Counter(map(self.over, one)) != Counter(map(self.over, other))
+
     def _covered(self, value: object, place: Place) -> object:
         if place in self.places:
             return COVERED
@@ -44,6 +48,10 @@ class Veil:
 
     def __str__(self) -> str:
         return ", ".join(sorted(map(".".join, self.places)))
+
+
+ANY = Veil(frozenset({WHOLE}))
+"""Leaves the number of messages."""
 
 
 def veil_over(runs: Sequence[Sequence[str]]) -> Veil | None:
@@ -61,7 +69,7 @@ def veil_over(runs: Sequence[Sequence[str]]) -> Veil | None:
         place for place in everywhere if any(one[place] != there[0][place] for one in there)
     }
     is_empty = all(any(place[: len(one)] == one for one in covered) for place in everywhere)
-    for veil in (Veil(frozenset({WHOLE} if is_empty else covered)), Veil(frozenset({WHOLE}))):
+    for veil in (ANY if is_empty else Veil(frozenset(covered)), ANY):
         first, *others = (Counter(map(veil.over, run)) for run in runs)
         if all(one == first for one in others):
             return veil

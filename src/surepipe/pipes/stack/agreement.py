@@ -18,6 +18,8 @@ from surepipe.pipes.wire.frames import Introduction
 
 WHOLE_STACK = 0xFFFF
 """The layer number of frames that concern no single layer; no stack is that deep."""
+LAYER_ABOVE = " > "
+"""Stands in the text of a stack between a layer and the one below it."""
 AGAIN = BackOff(1_000_000, 30_000_000)
 TRIES_MAX = 8
 """How often an end speaks that nobody answers: the other may be of a version that doesn't know how."""
@@ -28,7 +30,7 @@ _DIGESTED = ("repeats", "relaxed", "retry")
 def stack_text(layers: Iterable[LayerOptions]) -> str:
     """A stack as the other end must have it: kinds, and the options that both must agree on where they are not as
     usual. Two stacks may work together when, and only when, their texts are equal."""
-    return " > ".join(map(_layer_text, layers))
+    return LAYER_ABOVE.join(map(_layer_text, layers))
 
 
 def _layer_text(layer: LayerOptions) -> str:
@@ -64,6 +66,10 @@ class Terms:
         """Whether two ends with these work together."""
         is_known = self.payloads and other.payloads
         return self.stack == other.stack and (not is_known or self.payloads == other.payloads)
+
+    def says_no_less_than(self, other: Terms) -> bool:
+        """Whether these fit, and the other's would tell nothing more."""
+        return self.fits(other) and (bool(self.payloads) or not other.payloads)
 
     def __str__(self) -> str:
         return f"{self.stack}, payloads {self.payloads}" if self.payloads else self.stack

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
@@ -10,6 +10,7 @@ from pydantic import Field
 from surepipe.pipes.options import (
     BacklogOptions,
     Bytes,
+    LayerOptions,
     LayerPlace,
     Messages,
     Misfit,
@@ -73,3 +74,8 @@ class Stream(BacklogOptions):
         del label
         if self.retain:
             yield f"store-rollback: up to {self.retain} messages are appended again"
+
+
+def stream_layer(layers: Sequence[LayerOptions]) -> Stream:
+    """The stream layer among these; one without any options where there is none."""
+    return next((one for one in layers if isinstance(one, Stream)), Stream())

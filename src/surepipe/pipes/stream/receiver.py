@@ -63,7 +63,7 @@ class Receiver(StreamPlace):
         assert question is not None, f"the answer {ticket} was not asked for"
         self.question = None
         if isinstance(outcome, OtherStack):
-            self._stop(NoticeKind.MISMATCH, (), outcome.reason)
+            self._on_other_stack(outcome.reason)
             return
         if isinstance(outcome, Failed):
             self._stop(NoticeKind.STALLED, self._not_reached(), outcome.reason)
@@ -71,6 +71,18 @@ class Receiver(StreamPlace):
         self._take(outcome)
         if self._is_still_open():
             self._on_no_outcome(question)
+
+    def _on_other_stack(self, why: str) -> None:
+        """Stop before it. What comes before it is settled and committed first, and then it is met again."""
+        if not self._is_drained():
+            return
+        if self.port.durable or (self.work.next <= self.committed and not self.committing):
+            self._stop(NoticeKind.MISMATCH, (), why)
+            return
+        self.draining = True
+        self.phase = Phase.DELIVERING
+        if not self.committing:
+            self._commit()
 
     def _not_reached(self) -> Ranges:
         """What is known to be in the stream, by index, and was not settled."""
@@ -165,7 +177,7 @@ class Receiver(StreamPlace):
                 continue
             if self.committing is None and self._is_commit_due():
                 self._commit()
-            if self.committing and (self.is_moved or self._holds_back):
+            if self.committing and (self.is_moved or self.draining or self._holds_back):
                 if self._holds_back and not (self.is_moved or self.rest or self.draining):
                     self._read()
                 return
@@ -316,6 +328,8 @@ class Receiver(StreamPlace):
                     ranges,
                     f"another receiver began later: owner {by} reads as {self.reader!r} now",
                 )
+            case OtherStack(reason):
+                self._stop(NoticeKind.MISMATCH, (), reason)
             case Failed(reason):
                 self._stop(NoticeKind.STALLED, (), reason)
             case _:

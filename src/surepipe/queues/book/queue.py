@@ -1065,6 +1065,11 @@ class BookQueue:
         """
         self._session.passed = listener
 
+    def hear_of_left(self, listener: Callable[[str], object]) -> None:
+        """Call the listener for each queue that a call, as it failed, had claimed or served: what was handled of
+        it may not be stored, and is handled again then. It is called while the book is locked."""
+        self._session.left = listener
+
     def _publish(self) -> None:
         if not self._listeners:
             return

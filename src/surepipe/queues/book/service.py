@@ -198,6 +198,8 @@ class Session:
     """Is told once of each message whose handler keeps failing."""
     passed: Callable[[Passed], object] | None = None
     """Hears of each message that no handler will see any more, in the order of its queue, before it is stored."""
+    left: Callable[[str], object] | None = None
+    """Hears of each queue of which a call that failed had claimed or handled something: that is served again."""
 
     def is_left(self, origin: str) -> bool:
         """Whether a visit of this queue has ended, and another one may follow as soon as that is committed."""
@@ -655,6 +657,9 @@ class Worker:
         ended = [origin for origin, each in session.ended.items() if each.worker is self]
         for origin in ended:
             del session.ended[origin]
+        if session.left is not None:
+            for origin in sorted({*self._held, *ended, *self._in_request}):
+                session.left(origin)
         session.active.difference_update(self._held, ended, self._in_request)
         if self in session.workers:
             session.workers.remove(self)

@@ -276,6 +276,8 @@ class ActorWorld(Timeline, ABC):
         """How often user's code was called."""
         self.calling: dict[int, tuple[str, int]] = {}
         """The calls that go on, by their numbers: the stage, and since when."""
+        self.ended_well: set[int] = set()
+        """Those that were through with their message."""
         self.waited: Counter[str] = Counter()
         """Microseconds that calls of each stage took: its own waits, in virtual time."""
         self.nodes: dict[str, MachineNode | ActorNode] = {}

@@ -487,8 +487,9 @@ class Blocks:
             )
         if self._is_begun_here():
             raise MisuseError(
-                f"this thread can't {what} inside a transaction of the same store: use the transaction's own "
-                "append and commit; nothing was done"
+                f"this thread can't {what} inside a transaction of the same store: write through the transaction. "
+                "Into the stream of another pipe that is transaction.append(AppendRun(stream, identity of the "
+                "message, 1, 1, [payload])), see docs/storage.md; nothing was done"
             )
 
     def refuse_beside(self) -> None:

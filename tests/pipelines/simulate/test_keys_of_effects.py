@@ -1,0 +1,457 @@
+"""Keys by which stages do something outside: each names one effect of one message, at every attempt."""
+
+from __future__ import annotations
+
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime
+
+import pytest
+
+from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulation,
+    SimulationFailed,
+    simulation_of,
+)
+from surepipe.pipelines.stages import Context
+from surepipe.queues.book import Later
+from surepipe.simulation import Outside
+from tests.pipelines.simulate.kit import HEAD
+
+Row = Mapping[str, int]
+Stage = Callable[[Row, Context], object]
+
+SAMPLE = "simulate: {messages: 4, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}]}}\n"
+ONE = 'stages: {work: {from: intake, KIND: "CALL WORK"}}\nsinks: {out: {from: work, kind: jsonl, path: o.jsonl}}\n'
+TWO = """\
+stages:
+  first: {from: intake, call: "CALL tell_ada"}
+  work: {from: first, call: "CALL WORK"}
+sinks: {out: {from: work, kind: jsonl, path: o.jsonl}}
+"""
+BRANCHES = TWO.replace("from: first", "from: intake").replace("from: work", "from: [first, work]")
+AT_A_SINK = 'sinks: {out: {from: intake, kind: python, call: "CALL WORK", idempotent: true}}\n'
+BEHIND_A_BATCH = """\
+stages:
+  some: {from: intake, batch: {max: 3}}
+  work: {from: some, call: "CALL WORK"}
+sinks: {out: {from: work, kind: jsonl, path: o.jsonl}}
+"""
+
+mail = Outside("mail")
+post_office = Outside("post office")
+ledger = Outside("ledger")
+STEPS = 3
+held: list[int] = []
+
+
+def simulation(
+    work: Callable[..., object], parts: str = ONE, *, kind: str = "call", head: str = HEAD
+) -> Simulation:
+    """A plan of these parts, with this function of this module at WORK."""
+    placed = parts.replace("WORK", work.__name__).replace("KIND", kind)
+    text = f"{head}{placed}{SAMPLE}".replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults="none")
+
+
+def told_of(work: Callable[..., object], parts: str = ONE, *, kind: str = "call") -> str:
+    """What the first failure of such a plan says, on one line."""
+    with pytest.raises(SimulationFailed) as failed:
+        simulation(work, parts, kind=kind).run(range(2))
+    return " ".join(str(failed.value).split())
+
+
+# A key that tells of the attempt, of something that is told with its key.
+
+
+def by_chance(row: Row) -> Row:
+    """As a double of a client gets it: the key stands in the headers."""
+    key = str(uuid.uuid4())
+    mail.do("post", ["https://mail.example", row["n"], {"Idempotency-Key": key}], key=key)
+    return row
+
+
+def by_attempt(row: Row, context: Context) -> Row:
+    """The same of the context."""
+    key = f"{context.id.key}-{context.attempt}"
+    mail.do("post", [row["n"], key], key=key)
+    return row
+
+
+async def by_chance_later(row: Row) -> Row:
+    """The same of a coroutine."""
+    return by_chance(row)
+
+
+def by_chance_among_others(row: Row) -> Row:
+    """One of two."""
+    mail.do("post", row["n"], key=row["n"])
+    return by_chance(row)
+
+
+def by_chance_twice(row: Row) -> Iterator[Row]:
+    """While a flat-map gives its rows."""
+    yield by_chance(row)
+    yield by_chance(row)
+
+
+class by_life:  # noqa: N801 - a stage
+    """What each process draws anew."""
+
+    def __init__(self) -> None:
+        self.name = uuid.uuid4()
+
+    def __call__(self, row: Row) -> Row:
+        """One effect."""
+        key = f"{self.name}/{row['n']}"
+        mail.do("post", [row["n"], key], key=key)
+        return row
+
+
+CHANGING = [
+    (by_chance, ONE, "call"),
+    (by_attempt, ONE, "call"),
+    (by_chance_later, ONE, "call"),
+    (by_chance_among_others, ONE, "call"),
+    (by_chance_twice, ONE, "flat-map"),
+    (by_chance, AT_A_SINK, ""),
+    (by_attempt, AT_A_SINK, ""),
+]
+
+
+@pytest.mark.parametrize(("work", "parts", "kind"), CHANGING)
+def test_a_key_that_its_effect_tells_is_found_to_change(
+    work: Callable[..., object], parts: str, kind: str
+) -> None:
+    """X-26: the effect is another one with each key, so what is compared is which keys a call gives."""
+    told = told_of(work, parts, kind=kind)
+    assert "another key when its message is tried again (" in told
+    assert "so it is repeated (test_keys_of_effects.py:" in told
+    assert "gives this effect its key for #1" in told
+
+
+def test_a_key_that_each_process_draws_anew_is_found_by_a_crash() -> None:
+    """X-26: only a second attempt in another process gives another one."""
+    made = simulation(by_life)
+    crashing = simulation_of(made.subject.plan, faults="process-crash")
+    with pytest.raises(SimulationFailed, match="another key"):
+        crashing.run(range(60))
+
+
+def by_the_day(row: Row) -> Row:
+    """No run lasts so long."""
+    key = f"{row['n']}/{datetime.now():%Y-%m-%d}"  # noqa: DTZ005 - as users write it
+    mail.do("post", [row["n"], key], key=key)
+    return row
+
+
+def test_a_key_of_the_day_that_its_effect_tells_is_not_said_to_hold() -> None:
+    """X-26: a message that is tried again after midnight has another one."""
+    key = r"gives mail post \(1, '1/\S+'\) the key 1/\S+, and on another day 1/\S+, so it is done once more"
+    with pytest.raises(NotExercised, match=key):
+        simulation(by_the_day).run(range(2))
+
+
+def one_behind(row: Row) -> Row:
+    """Each message does what the one before it has left."""
+    held.append(row["n"])
+    if len(held) > 1:
+        before = held.pop(0)
+        mail.do("post", before, key=before)
+    return row
+
+
+def test_a_key_of_another_message_is_not_taken_for_one_that_changes() -> None:
+    """X-26: what is put off is done with its own key, by whichever call."""
+    with pytest.raises(NotExercised, match=r"does mail post \d while it handles") as found:
+        simulation(one_behind).run(range(2))
+    assert "another key" not in str(found.value)
+    held.clear()
+
+
+class opens_anew:  # noqa: N801 - a stage
+    """What is done while a stage is made is done in no call."""
+
+    def __init__(self) -> None:
+        mail.do("open", str(uuid.uuid4()), key="the shop")
+
+    def __call__(self, row: Row) -> Row:
+        """Nothing more."""
+        return row
+
+
+def test_a_key_for_all_processes_is_not_accused() -> None:
+    """X-26: the first of them does it."""
+    made = simulation_of(simulation(opens_anew).subject.plan, faults="process-crash")
+    assert not made.campaign(range(12)).violated
+
+
+# One key for several effects.
+
+
+def to_all(row: Row, context: Context) -> Row:
+    """Only the first is told."""
+    for person in ("ada", "bo"):
+        mail.do("send", [person, row["n"]], key=context.id.key)
+    return row
+
+
+async def to_all_later(row: Row, context: Context) -> Row:
+    """The same of a coroutine."""
+    return to_all(row, context)
+
+
+def to_all_by_number(row: Row) -> Row:
+    """Keys are compared as texts."""
+    mail.do("send", ["ada", row["n"]], key=row["n"])
+    mail.do("send", ["bo", row["n"]], key=str(row["n"]))
+    return row
+
+
+def to_all_twice(row: Row, context: Context) -> Iterator[Row]:
+    """While a flat-map gives its rows."""
+    yield row
+    yield to_all(row, context)
+
+
+def to_each_of(rows: list[Row], context: Context) -> list[Row]:
+    """Behind a batch."""
+    for row in rows:
+        mail.do("send", row["n"], key=context.id.key)
+    return rows
+
+
+SHARED = [
+    (to_all, ONE, "call"),
+    (to_all_later, ONE, "call"),
+    (to_all_by_number, ONE, "call"),
+    (to_all_twice, ONE, "flat-map"),
+    (to_all, AT_A_SINK, ""),
+    (to_each_of, BEHIND_A_BATCH, ""),
+]
+
+
+@pytest.mark.parametrize(("work", "parts", "kind"), SHARED)
+def test_one_key_for_several_effects_of_one_call_is_found(
+    work: Callable[..., object], parts: str, kind: str
+) -> None:
+    """X-26: whoever honours keys does only the first of them, in each run alike."""
+    told = told_of(work, parts, kind=kind)
+    assert "that the same call asks for (" in told
+    assert "only the first of both is done (test_keys_of_effects.py:" in told
+    if parts == BEHIND_A_BATCH:
+        assert "make the key of each message alone (context.id tells of its batch)" in told
+    else:
+        assert "('bo', 1) the key of send ('ada', 1) that" in told
+        assert 'add what tells them apart to the key, such as f"{context.id.key}/{address}"' in told
+
+
+def tell_ada(row: Row, context: Context) -> Row:
+    """With the key of the message alone."""
+    mail.do("send", ["ada", row["n"]], key=context.id.key)
+    return row
+
+
+def tell_bo(row: Row, context: Context) -> Row:
+    """The same; both stages handle one message."""
+    mail.do("send", ["bo", row["n"]], key=context.id.key)
+    return row
+
+
+@pytest.mark.parametrize("parts", [TWO, BRANCHES], ids=["in a row", "side by side"])
+def test_a_key_that_two_stages_share_is_found(parts: str) -> None:
+    """X-26: of one message they get one context.id.key."""
+    told = told_of(tell_bo, parts)
+    assert "('bo', 1) the key of send ('ada', 1) that first asks for (test_keys" in told
+    assert "only the first of both is done" in told
+
+
+@pytest.mark.parametrize(
+    ("work", "said"), [(by_attempt, "another key when"), (to_all, "that the same call asks for")]
+)
+def test_a_handler_alone_is_told_the_same(work: Stage, said: str) -> None:
+    """X-26: as the fixture judges it."""
+    rows = [{"n": 1}, {"n": 2}]
+    with pytest.raises(SimulationFailed) as failed:
+        simulation_of(lambda: work, messages=rows, faults="none").run(range(2))
+    assert said in " ".join(str(failed.value).split())
+
+
+# What is right.
+
+
+def both_again(row: Row, context: Context) -> Row:
+    """The same twice."""
+    tell_ada(row, context)
+    return tell_ada(row, context)
+
+
+def to_each(row: Row, context: Context) -> Row:
+    """A key for each."""
+    for person in ("ada", "bo"):
+        mail.do("send", [person, row["n"]], key=f"{context.id.key}/{person}")
+    return row
+
+
+def of_all_kinds(row: Row, context: Context) -> Row:
+    """Another action, and something else outside, have keys of their own."""
+    mail.do("send", ["ada", row["n"]], key=context.id.key)
+    mail.do("note", ["bo", row["n"]], key=context.id.key)
+    post_office.do("send", ["cleo", row["n"]], key=context.id.key)
+    return row
+
+
+def with_the_time(row: Row, context: Context) -> Row:
+    """Its key stays."""
+    mail.do("send", [row["n"], context.now(), str(uuid.uuid4())], key=context.id.key)
+    return row
+
+
+def to_those_left(row: Row, context: Context) -> Row:
+    """What is done already is not done again; of that ops are told."""
+    done = mail.count("send")
+    people = [person for person in ("ada", "bo") if (person, row["n"]) not in done]
+    for person in people:
+        mail.do("send", [person, row["n"]], key=f"{context.id.key}/{person}")
+    if not people:
+        mail.do("send", ["ops", row["n"]], key=f"{context.id.key}/ops")
+    return row
+
+
+def until_it_is_new(row: Row, context: Context) -> Row:
+    """The rest only where the first was not done."""
+    if mail.do("send", ["ada", row["n"]], key=f"{context.id.key}/ada"):
+        mail.do("send", ["bo", row["n"]], key=f"{context.id.key}/bo")
+    return row
+
+
+def to_ops_as_well(row: Row, context: Context) -> Row:
+    """More at a second attempt."""
+    tell_ada(row, context)
+    if context.attempt > 1:
+        mail.do("send", ["ops", row["n"]], key=f"{context.id.key}/ops")
+    return row
+
+
+def by_turns(row: Row, context: Context) -> object:
+    """One step for each call, until all are done."""
+    done = ledger.count("step")
+    step = next(step for step in range(1, STEPS + 2) if (row["n"], step) not in done)
+    if step <= STEPS:
+        mail.do("send", [row["n"], step], key=f"{context.id.key}/{step}")
+        ledger.do("step", [row["n"], step], key=f"{context.id.key}/{step}")
+    return Later(0.01) if step < STEPS else row
+
+
+@pytest.mark.parametrize(
+    "work",
+    [
+        both_again,
+        to_each,
+        of_all_kinds,
+        with_the_time,
+        to_those_left,
+        until_it_is_new,
+        to_ops_as_well,
+    ],
+)
+@pytest.mark.parametrize("faults", ["none", "claim"])
+def test_a_right_key_is_not_accused(work: Stage, faults: str) -> None:
+    """X-26: whichever attempt came how far."""
+    made = simulation_of(simulation(work).subject.plan, faults=faults)
+    campaign = made.campaign(range(12))
+    assert not campaign.violated
+    assert not campaign.retold
+
+
+def test_what_is_done_step_by_step_behind_a_book_is_not_accused() -> None:
+    """X-26: a call that says Later is not through with its message; the next one does the next thing for it."""
+    book = HEAD.replace(
+        "{from: lines, journal: main, state: main, boundary: committed}",
+        "{from: lines, key: n, route: {kind: book, store: main, budget: {units: 6}, period_s: 0.1}}",
+    )
+    campaign = simulation(by_turns, head=book).campaign(range(4))
+    assert not campaign.violated
+    assert not campaign.retold
+
+
+def test_the_same_of_two_stages_is_not_accused() -> None:
+    """X-26: it is asked for twice, and done once."""
+    campaign = simulation(tell_ada, TWO).campaign(range(4))
+    assert not campaign.violated
+    assert not campaign.retold
+
+
+# What is lost is noticed also where nothing of it is the same in two runs.
+
+
+def notes_it_first(row: Row, context: Context) -> Row:
+    """A process that ends before the letter is posted leaves a note that says it was."""
+    if row["n"] not in ledger.count("begin"):
+        ledger.do("begin", row["n"], key=row["n"])
+        time.sleep(1)
+        key = context.id.key
+        mail.do("post", [row["n"], {"Idempotency-Key": key}], key=key)
+    return row
+
+
+def notes_it_last(row: Row, context: Context) -> Row:
+    """The other way round."""
+    if row["n"] not in ledger.count("begin"):
+        key = context.id.key
+        mail.do("post", [row["n"], {"Idempotency-Key": key}], key=key)
+        time.sleep(1)
+        ledger.do("begin", row["n"], key=row["n"])
+    return row
+
+
+def crashing(work: Callable[..., object]) -> Simulation:
+    """With crashes of the process, one of which comes while a stage waits."""
+    placed = ONE.replace("WORK", work.__name__).replace("KIND", "call")
+    text = f"{HEAD}{placed}{SAMPLE}".replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults="process-crash")
+
+
+def test_what_is_never_done_is_noticed_though_it_tells_its_key() -> None:
+    """A key of the identity is another one in each run, so only how much is done is the same."""
+    said = r"mail post for the 4th time was never done: without faults work\s"
+    with pytest.raises(SimulationFailed, match=said):
+        crashing(notes_it_first).run(range(80, 120))
+    assert crashing(notes_it_last).run(range(80, 120)).runs == 40
+
+
+class Teller:
+    """Has what is outside for itself: each life of its process makes it anew."""
+
+    def __init__(self) -> None:
+        self._post = Outside("post of its own")
+
+    def __call__(self, row: Row, context: Context) -> Row:
+        key = context.id.key
+        self._post.do("tell", [row["n"], key], key=key)
+        return row
+
+
+def test_what_several_lives_have_done_is_counted_together() -> None:
+    """Each by an object of its own."""
+    assert crashing(Teller).run(range(20)).runs == 20
+
+
+def says_that_one_came(rows: Sequence[Row], context: Context) -> Sequence[Row]:
+    """Of each batch the same."""
+    mail.do("tell", "a batch", key=context.id.key)
+    return rows
+
+
+def test_what_is_done_once_for_each_batch_is_not_counted_upon() -> None:
+    """Under faults more messages fall into one."""
+    seven = SAMPLE.replace("messages: 4", "messages: 7").replace(
+        "{n: 4}]", "{n: 4}, {n: 5}, {n: 6}, {n: 7}]"
+    )
+    placed = BEHIND_A_BATCH.replace("WORK", says_that_one_came.__name__)
+    text = f"{HEAD}{placed}{seven}".replace("CALL ", f"{__name__}:")
+    found = simulation_of(loads(text), faults="claim").campaign(range(60))
+    assert found.failures == {}

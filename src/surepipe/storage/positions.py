@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from surepipe.core.effects import (
     SaveState,
@@ -49,6 +49,11 @@ def may_replace(stored: Position, request: CommitPosition) -> bool:
     if request.next != stored.next:
         return request.next > stored.next
     return stored.owner != request.owner or request.revision >= stored.revision
+
+
+def furthest_behind(readers: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """Of these readers with their next indexes the one that holds up all that is behind it."""
+    return min(readers, key=lambda reader: reader[1], default=None)
 
 
 # Claims of one life: who may take a reader, when a process that was replaced comes back.

@@ -507,6 +507,12 @@ class ReceiverEnd(NodeEnd):
         if isinstance(work.owner, ReceiverHost):
             work.owner.crossed(work, through)
 
+    def reads_as(self, stream: str, reader: str) -> bool:
+        """Whether this end is that reader of that stream."""
+        layer = stream_layer(self._layers)
+        mine = layer.stream or self.name, layer.reader or self.name
+        return self._stream is not None and mine == (stream, reader)
+
     @property
     def starts_at_latest(self) -> bool:
         """Over a stream: a reader without a position passes over what is there when it begins."""

@@ -166,7 +166,9 @@ def append_outcome(reply: Replies, stream: str) -> AppendOutcome:
         case b"fenced":
             return FencedOut(number_of(reply[1]))
         case b"full":
-            return Full(text_of(reply[1]))
+            return Full(
+                text_of(reply[1]), text_of(reply[2]), number_of(reply[3]), number_of(reply[4])
+            )
         case _:
             return missing(stream)
 

@@ -1,4 +1,4 @@
-"""Streams with a bound that have no room for what a handler appends in its transaction."""
+"""Streams with a bound that have no room: for what a handler appends, and for a reader that never comes back."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.actors import DeadLetters, Pipe, PipeNotice, StreamReceiver
+from surepipe.actors import DeadLetters, Pipe, PipeNotice, StreamReceiver, StreamSender
 from surepipe.actors.consuming import committed
 from surepipe.core.effects import NoticeKind
 from surepipe.core.store_requests import (
@@ -22,8 +22,8 @@ from surepipe.core.store_requests import (
     Store,
     Transaction,
 )
-from surepipe.errors import NotConfirmed
-from surepipe.storage import MemoryStore, RedisStore, Retention
+from surepipe.errors import NotConfirmed, PipeStopped
+from surepipe.storage import MemoryStore, RedisStore, Retention, forget_reader, readers_of
 from surepipe.testing.servers import local_servers
 from tests.actors.kit import PATIENCE_S, Noted
 from tests.actors.stored_kit import sqlite_store
@@ -225,3 +225,112 @@ def test_a_pipe_that_waits_for_room_can_be_closed_and_the_next_one_goes_on(tmp_p
             pipe.receive(handle)
             pipe.flush(PATIENCE_S)
         assert entries_in(store, 3) == [ten_bytes(2), ten_bytes(3)]
+
+
+def view(store: Store, notices: Noted, **options: object) -> StreamReceiver:
+    """A reader of the stream by the name of tab."""
+    layer = {"stream": {"start": "earliest", "reader": "tab", "commit": "message", **options}}
+    return StreamReceiver(
+        "audit", layer, store=store, retention=BOUND, codec="json", notices=notices
+    )
+
+
+def send(store: Store, *numbers: int) -> None:
+    """As a sender does, which waits for room."""
+    with StreamSender("audit", store=store, retention=BOUND, codec="json") as sender:
+        for number in numbers:
+            sender.send(number, until="confirmed", timeout=PATIENCE_S)
+
+
+def test_who_waits_for_a_full_stream_is_told_of_the_reader_that_left(store: Store) -> None:
+    """A view that was closed for ever holds entries back: the sender's error names it, and so does the list of
+    readers. Forgotten, it holds back nothing, and what was sent is stored."""
+    with view(store, Noted()):
+        pass
+    notices = Told()
+    with StreamSender(
+        *("audit", {"stream": {"rto_min_s": 0.001}}),
+        store=store,
+        retention=BOUND,
+        codec="json",
+        notices=notices,
+    ) as sender:
+        sender.send("ten bytes", until="confirmed")
+        sender.send("ten bytes")
+        assert notices.came[NoticeKind.UNANSWERED].wait(PATIENCE_S)
+        why = "stream 'audit' is full (max_bytes=20): reader 'tab' has still to read 1 entry, from 1 on"
+        assert why in notices.notices[0].detail
+        with pytest.raises(NotConfirmed) as told:
+            sender.flush(0)
+        assert f"what was sent waits for room. {why}" in str(told.value)
+        (left,) = readers_of(store, "audit")
+        assert (left.next, left.lag) == (1, 1)
+        assert forget_reader(store, "audit", left.reader) == left
+        assert readers_of(store, "audit") == ()
+        sender.flush(PATIENCE_S)
+
+
+def test_a_reader_that_was_forgotten_goes_on_at_its_place_where_all_is_there(store: Store) -> None:
+    """It does not begin anew by its start, and is a registered reader again."""
+    notices = Noted()
+    with view(store, notices) as tab:
+        send(store, 1, 2)
+        assert next(iter(tab)) == 1
+        messages = iter(tab)
+        assert (next(messages), next(messages)) == (1, 2)
+    (left,) = readers_of(store, "audit")
+    assert left.next == 2
+    forget_reader(store, "audit", left.reader)
+    with view(store, notices) as tab:
+        assert readers_of(store, "audit") == (left,)
+        tab.finish()
+        assert list(tab) == [2]
+    assert notices.notices == []
+
+
+@pytest.mark.parametrize("on_trimmed", ["stop", "skip"])
+def test_a_reader_that_was_forgotten_is_told_what_it_has_missed(
+    store: Store, on_trimmed: str
+) -> None:
+    """Entries went while nothing was kept for it: by its ``on_trimmed`` it stops, and stays forgotten, or goes on
+    behind them."""
+    with view(store, Noted()):
+        pass
+    forget_reader(store, "audit", readers_of(store, "audit")[0].reader)
+    send(store, *range(100, 120))
+    notices = Noted()
+    with view(store, notices, on_trimmed=on_trimmed) as tab:
+        if on_trimmed == "stop":
+            with pytest.raises(PipeStopped, match="are gone that reader 'tab' has not read"):
+                tab.wait(PATIENCE_S)
+            assert readers_of(store, "audit") == ()
+        else:
+            tab.finish()
+            assert list(tab)[-1] == 119
+    assert notices.kinds()[0] == "Trimmed"
+    assert notices.notices[0].ranges[0][0] == 1
+
+
+def test_a_reader_that_is_forgotten_while_it_is_at_work_stops_and_says_so(store: Store) -> None:
+    """Its next commit is refused, and nothing that it does is stored from then on."""
+    notices = Noted()
+    with view(store, notices) as tab:
+        forget_reader(store, "audit", "tab")
+        got = iter(tab)
+        send(store, 1, 2)
+        with pytest.raises(PipeStopped, match="the reader was forgotten"):
+            list(got)
+    assert notices.kinds() == ["Fenced"]
+    assert readers_of(store, "audit") == ()
+
+
+def test_only_a_reader_that_there_is_can_be_forgotten(store: Store) -> None:
+    """The error names those that there are; a repeat is one of a reader that is none any more."""
+    with pytest.raises(LookupError, match="'audit' does not exist"):
+        readers_of(store, "audit")
+    SlowReader(store)
+    with pytest.raises(LookupError, match="has no reader 'fast'; it has 'slow'"):
+        forget_reader(store, "audit", "fast")
+    forget_reader(store, "audit", "slow")
+    with pytest.raises(LookupError, match="has no reader 'slow'; it has none"):
+        forget_reader(store, "audit", "slow")

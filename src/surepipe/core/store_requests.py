@@ -580,6 +580,11 @@ class Owner:
     number: int
 
 
+FORGOTTEN = 1 << 52
+"""Added to the place of a reader that was forgotten: a position from here on is that of no registered reader.
+Indexes stay below it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoPosition:
     """This reader never committed anything on this stream. Not the same as position 1."""
@@ -595,6 +600,16 @@ class Position:
     state: bytes
     owner: int
     revision: int = 0
+
+    @property
+    def place(self) -> int:
+        """The next index to read, also of a reader that was forgotten."""
+        return self.next - FORGOTTEN if self.is_forgotten else self.next
+
+    @property
+    def is_forgotten(self) -> bool:
+        """True when nothing is kept for this reader any more (``surepipe.storage.forget_reader``)."""
+        return self.next >= FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)

@@ -553,7 +553,7 @@ class MemoryStore(Store):
         return [
             (name, min(reader.position.next, found.next))
             for name, reader in sorted(self._state.readers.get(stream, {}).items())
-            if found and reader.position
+            if found and reader.position and not reader.position.is_forgotten
         ]
 
     def _trim(

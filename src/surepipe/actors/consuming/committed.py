@@ -367,7 +367,7 @@ def _is_of_handlers(transaction: Transaction) -> bool:
 
 
 _WAITING = (Full, Gap, Stored, Committed, Changed, Untouched)
-"""What a transaction is answered that only lacks room. Behind a run that found none its producer's next has a gap."""
+"""What a transaction is answered that only lacks room. Behind a run without room its producer's next has a gap."""
 
 
 def _full_in(transaction: Transaction) -> tuple[str, Full] | None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     STATE_MAX_BYTES,
     Absent,
     Ahead,
@@ -354,7 +355,7 @@ def stream_info(reply: Replies) -> StreamInfo:
     positions = {
         name[2:].decode(): min(int(value), end)
         for name, value in head.items()
-        if name.startswith(b"r:")
+        if name.startswith(b"r:") and int(value) < FORGOTTEN
     }
     return StreamInfo(
         incarnation=int(head[b"incarnation"]),

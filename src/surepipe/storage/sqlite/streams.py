@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     Absent,
     Ahead,
     AppendOutcome,
@@ -146,9 +147,8 @@ def page_start(connection: sqlite3.Connection, stream: StreamRow, index: int) ->
 def readers_of(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
     """The readers that have a position, sorted by name, and their next index."""
     rows = connection.execute(
-        "SELECT reader, next FROM surepipe_positions"
-        " WHERE stream = ? AND next IS NOT NULL ORDER BY reader",
-        (stream.name,),
+        "SELECT reader, next FROM surepipe_positions WHERE stream = ? AND next < ? ORDER BY reader",
+        (stream.name, FORGOTTEN),
     )
     return [(reader, min(following, stream.next)) for reader, following in rows]
 

@@ -95,12 +95,12 @@ local function told_before(stream, producer, epoch, first_seq, last_seq)
   return tonumber(first), tonumber(last)
 end
 
--- Readers with a position, and the next index of each.
+-- Readers with a position, and the next index of each, without those that were forgotten (FORGOTTEN, 2^52).
 local function registered(stream)
   local readers = {}
   local head = redis.call("HGETALL", stream.h)
   for at = 1, #head, 2 do
-    if string.sub(head[at], 1, 2) == "r:" then
+    if string.sub(head[at], 1, 2) == "r:" and tonumber(head[at + 1]) < 4503599627370496 then
       readers[#readers + 1] = {name = string.sub(head[at], 3), next = math.min(tonumber(head[at + 1]), stream.next)}
     end
   end

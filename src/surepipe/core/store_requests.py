@@ -1027,7 +1027,9 @@ def said_of(what: str, stream: str, outcome: object) -> str:
 def said_of_full(stream: str, full: Full) -> str:
     """Word for people that a stream has no room: who holds it up, and what to do."""
     advice = "Let it read on, or forget it if it never comes back" if full.reader else ""
-    return f"stream {stream!r} is {full.words}" + (f". {advice} (forget_reader)" if advice else "")
+    return f"stream {stream!r} is {full.words}" + (
+        f". {advice} (surepipe.storage.forget_reader)" if advice else ""
+    )
 
 
 def said_together(outcomes: Iterable[object]) -> str:

@@ -1,4 +1,4 @@
-"""``surepipe readers``: who reads the streams of a pipeline, and how to keep nothing for one that never comes back."""
+"""``surepipe readers``: who reads the streams of a plan, and how to keep nothing for one that never comes back."""
 
 from __future__ import annotations
 

@@ -14,14 +14,29 @@ import pytest
 
 from surepipe import Pipe
 from surepipe.actors.codecs import AutoCodec
-from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    CommitPosition,
+    Created,
+    Owner,
+    Retention,
+    Store,
+)
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.feeding import FeedPlace, FeedTarget
 from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import Context
-from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction, readers_of
+from surepipe.storage import (
+    MemoryStore,
+    SqliteStore,
+    SqliteTransaction,
+    forget_reader,
+    readers_of,
+)
 from tests.pipelines.run.kit import (
     DONE_S,
     Bench,
@@ -1017,11 +1032,21 @@ def test_a_plan_that_starts_at_the_latest_has_its_place_before_anything_is_fed()
     assert read_lines("out.jsonl") == [1, 2, 3, 4, 5]
 
 
+def stands_at_the_beginning(store: Store, stream: str, reader: str, first: object) -> None:
+    """A reader of a stream that has a message in it, and doesn't read it."""
+    made = store.create(stream, 1, Retention(max_bytes=24))
+    owner = store.claim(stream, reader, 1)
+    assert isinstance(made, Created)
+    assert isinstance(owner, Owner)
+    store.commit(CommitPosition(stream, reader, owner.number, made.incarnation, 1))
+    store.append(stream, "before", 1, 1, [AutoCodec().encode(first)])
+
+
 @pytest.mark.parametrize("batch", ["", ", batch: {max: 4}"])
 def test_a_pipe_that_flows_into_a_full_stream_waits_and_its_stage_has_not_failed(
     batch: str,
 ) -> None:
-    """One attempt, and a stream with little room, which the next pipe reads: no letter, and in order."""
+    """One attempt, and a stream whose other reader stands still until the pipe waits: no letter, and in order."""
     write_lines("in.jsonl", range(1, 31))
     gather = f"  group: {{from: ten{batch}}}\n" if batch else ""
     text = (
@@ -1033,12 +1058,18 @@ def test_a_pipe_that_flows_into_a_full_stream_waits_and_its_stage_has_not_failed
     )
     bench = Bench(plan := plan_of(text), ten=ten)
     engine = PlanEngine(plan, "main", bench, once=True)
-    engine.start()
-    try:
-        finish(engine, bench)
-        assert list(letters_in(engine.stores, "main/dead").all()) == []
-    finally:
-        engine.close(5.0)
+    with SqliteStore("main.db") as other:
+        stands_at_the_beginning(other, f"{plan.name}/next", "slow", [0] if batch else 0)
+        engine.start()
+        try:
+            works = cast("Pipe", engine.faces["intake"]).receiver.works
+            until(engine, lambda: bool(works.waits_for))
+            assert "reader 'slow' has still to read" in works.waits_for
+            forget_reader(other, f"{plan.name}/next", "slow")
+            finish(engine, bench)
+            assert list(letters_in(engine.stores, "main/dead").all()) == []
+        finally:
+            engine.close(5.0)
     rows = read_lines("out.jsonl")
     flat = [number for row in rows for number in (row if batch else [row])]
-    assert flat == [number * 10 for number in range(1, 31)]
+    assert flat == [number * 10 for number in range(31)]

@@ -15,10 +15,12 @@ from typing import cast
 
 import pytest
 
-from surepipe.actors import Pipe, PipeNotice, StreamReceiver, StreamSender
+from surepipe.actors import Pipe, PipeNotice, StepRuntime, StreamReceiver, StreamSender
+from surepipe.actors.codecs import choose_codec
 from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
+    ClaimReader,
     CommitPosition,
     DescribeStream,
     Level,
@@ -28,6 +30,7 @@ from surepipe.core.store_requests import (
     StoreOutcome,
     StoreRequest,
     StreamDropped,
+    StreamInfo,
     Unavailable,
     WaitForMore,
 )
@@ -262,6 +265,90 @@ def test_of_two_receivers_with_one_name_the_older_stops(store: Store) -> None:
                 list(first)
     older.close()
     assert "Fenced" in noted.kinds()
+
+
+@pytest.mark.parametrize("start", ["latest", "earliest"])
+def test_what_is_stored_after_a_block_was_entered_is_seen_wherever_a_reader_starts(
+    start: str,
+) -> None:
+    """The store has the reader's place when the block is entered. Nothing has run before: time is virtual."""
+    store, got = MemoryStore(), list[object]()
+    layer = {"stream": {"start": start}}
+    with StreamSender("orders", store=store) as sender:
+        sender.send("before", until="confirmed")
+        with StreamReceiver("orders", layer, store=store, runtime=StepRuntime()) as receiver:
+            info = store.info("orders")
+            assert isinstance(info, StreamInfo)
+            assert [one.reader for one in info.readers] == ["orders"]
+            sender.send("after", until="confirmed")
+            receiver.receive(got.append)
+            receiver.catch_up()
+    assert got == (["after"] if start == "latest" else ["before", "after"])
+
+
+def test_a_pipe_that_starts_at_the_latest_takes_what_it_sends_itself() -> None:
+    """Both ends in one block: the sender begins no earlier than the reader has its place."""
+    got: list[object] = []
+    layer = {"stream": {"start": "latest"}}
+    with Pipe("orders", layer, store=MemoryStore(), runtime=StepRuntime()) as pipe:
+        pipe.receive(got.append)
+        pipe.send("first")
+    assert got == ["first"]
+
+
+class _SaysLater(FaultyStore):
+    """Does not say how a stream stands before it may."""
+
+    def __init__(self) -> None:
+        super().__init__(MemoryStore())
+        self.asked, self.may_say = threading.Event(), threading.Event()
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        if isinstance(request, DescribeStream):
+            self.asked.set()
+            assert self.may_say.wait(PATIENCE_S)
+        return super().ask(request)
+
+
+def test_an_async_block_is_entered_when_the_reader_has_its_place() -> None:
+    """It waits without blocking the loop; what is confirmed from then on is seen by a loop that begins later."""
+
+    async def body() -> list[object]:
+        store = _SaysLater()
+        store.create("orders", 1, KEEP_ALL)
+        receiver = StreamReceiver("orders", {"stream": {"start": "latest"}}, store=store)
+        entering = asyncio.create_task(receiver.__aenter__())
+        await asyncio.to_thread(store.asked.wait, PATIENCE_S)
+        for _ in range(10):
+            await asyncio.sleep(0)
+        assert not entering.done()
+        store.inside.ask(AppendRun("orders", "p", 1, 1, [choose_codec("auto").encode("before")]))
+        store.may_say.set()
+        face = await entering
+        store.append("orders", "p", 1, 2, [choose_codec("auto").encode("after")])
+        face.finish()
+        got = [message async for message in face]
+        await face.close()
+        return got
+
+    assert asyncio.run(body()) == ["after"]
+
+
+def test_a_reader_that_finds_no_latest_is_not_entered_and_says_so() -> None:
+    """The store answers nothing that a reader asks: to go on would pass over what is stored meanwhile. One that
+    starts elsewhere misses nothing, and is entered."""
+    store = FaultyStore(MemoryStore())
+    store.create("orders", 1, KEEP_ALL)
+    store.script(Misfortune.OUTAGE, on=ClaimReader, calls=1_000_000)
+    with (
+        pytest.raises(StoreUnavailable, match=r"no place in 10 s.*store FaultyStore has not"),
+        StreamReceiver(
+            "orders", {"stream": {"start": "latest"}}, store=store, runtime=StepRuntime()
+        ),
+    ):
+        pass
+    with StreamReceiver("orders", STREAM, store=store, runtime=StepRuntime()) as receiver:
+        assert receiver.counters()
 
 
 def _produces(name: str, store: Store, notices: Noted) -> StreamSender:

@@ -13,6 +13,7 @@ from typing import Protocol
 import pytest
 
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     KEEP_ALL,
     STATE_MAX_BYTES,
     Absent,
@@ -430,7 +431,7 @@ class StreamContract:
         assert kept == texts(*(f"m{seq}" for seq in range(10 - len(kept), 10)))
 
     def test_a_full_stream_refuses_until_its_reader_goes_on(self, bench: Bench) -> None:
-        """S-8: Full names the bound and stores nothing; after a commit there is room again."""
+        """S-8: Full names the bound and who is behind, and stores nothing; after a commit there is room again."""
         tag = make(bench, retention=Retention(max_bytes=10))
         owner = owner_of(bench, 1)
         commit(bench, 1, owner=owner, tag=tag)
@@ -438,10 +439,33 @@ class StreamContract:
         outcome = put(bench, 6, "m6")
         assert isinstance(outcome, Full)
         assert "10" in outcome.bound
+        assert (outcome.reader, outcome.next, outcome.lag) == ("r", 1, 5)
         assert put(bench, 5, "m5") == Stored(5, 0, None), "a repeat needs no room"
         commit(bench, 5, owner=owner, tag=tag)
         assert put(bench, 6, "m6") == Stored(6, 1, 6)
         assert read_payloads(bench)[-2:] == texts("m5", "m6")
+
+    def test_a_reader_that_is_forgotten_holds_back_nothing_until_it_is_registered_again(
+        self, bench: Bench
+    ) -> None:
+        """S-8: its place is kept beyond all indexes, and is taken back under another tag."""
+        tag = make(bench, retention=Retention(max_bytes=10))
+        owner = owner_of(bench, 1)
+        commit(bench, 1, owner=owner, tag=tag)
+        put_each(bench, 1, 2, 3, 4, 5)
+        assert commit(bench, FORGOTTEN + 1, owner=owner, tag=tag) == Committed()
+        info = bench.streams.info("s")
+        assert isinstance(info, StreamInfo)
+        assert info.readers == ()
+        put_each(bench, 6, 7)
+        found = bench.positions.get("s", "r")
+        assert isinstance(found, Position)
+        assert (found.is_forgotten, found.place) == (True, 1)
+        back = commit(bench, 6, owner=owner, tag=tag + 1, previous_tag=tag)
+        assert back == Committed()
+        info = bench.streams.info("s")
+        assert isinstance(info, StreamInfo)
+        assert info.readers == (ReaderInfo("r", 6, 2),)
 
     def test_age_bounds_a_stream_too(self, bench: Bench) -> None:
         """S-8: entries older than the bound go; while a reader still needs them, appends are Full."""

@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, ClassVar, Generic, Never, NoReturn, Protocol, 
 
 from surepipe.actors.consuming.coroutines import in_task, in_thread, in_turn
 from surepipe.actors.consuming.handling import HandlingFace
-from surepipe.actors.ends.face import EXIT_S, ReceivingFace, SendingFace, UntilText
+from surepipe.actors.ends.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.replaying import Replayed, ReplayingFace
 from surepipe.errors import MisuseError
@@ -185,13 +185,13 @@ class AsyncSending(AsyncFace[S]):
 F = TypeVar("F")
 
 
-async def entered(of: SendingFace, face: Callable[[], F]) -> F:
-    """The face, once the sender has said how much room it has, or a second has passed: calls of several tasks that
-    each wait for that would lose their order. What can't be entered is nobody's to close, and ends here."""
+async def entered(of: Named, begin: Callable[[], None], face: Callable[[], F]) -> F:
+    """The face, once ``begin`` has waited for its ends. The sender has said how much room it has, or a second has
+    passed: calls of several tasks that each wait for that would lose their order. A stream's reader has its place.
+    What can't be entered is nobody's to close, and ends here."""
     try:
         made = face()
-        if of.sender.node.is_started:
-            await in_task(of.sender.intake.await_begin)
+        await in_task(begin)
     except BaseException:
         await in_thread(of.abort)
         raise

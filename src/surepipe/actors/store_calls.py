@@ -78,6 +78,9 @@ class StateStore(Protocol):
 class StreamAccess(Protocol):
     """What an end over a stream needs of its stores. Calls may block."""
 
+    full: str
+    """Why the last append found no room; empty when it found some."""
+
     def call(self, request: object) -> object:
         """The outcome of a store call."""
         ...

@@ -27,6 +27,7 @@ from surepipe.cli.commands.graph import graph
 from surepipe.cli.commands.init import init
 from surepipe.cli.commands.node import node, submit, watch
 from surepipe.cli.commands.plan import plan
+from surepipe.cli.commands.readers import readers
 from surepipe.cli.commands.relay import EPILOG as RELAY_CODES
 from surepipe.cli.commands.relay import relay
 from surepipe.cli.commands.replay import replay
@@ -48,6 +49,7 @@ COMMANDS: dict[str, tuple[Callable[..., None], str]] = {
         audit,
         epilog(Exit.HELD, Exit.VIOLATED, Exit.UNUSABLE, Exit.NOT_EXERCISED),
     ),
+    "readers": (readers, epilog(Exit.HELD, Exit.UNUSABLE)),
     "replay": (replay, epilog(Exit.HELD, Exit.UNUSABLE, Exit.INTERRUPTED)),
     "relay": (relay, RELAY_CODES),
     "submit": (

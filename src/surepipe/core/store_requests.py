@@ -430,11 +430,32 @@ class Gap(_Told):
 
 @dataclass(frozen=True, slots=True)
 class Full(_Told):
-    """Nothing was stored: the retention's bound is reached and nothing may be trimmed."""
+    """Nothing was stored: the retention's bound is reached and nothing may be trimmed, as ``reader`` has still to
+    read ``lag`` entries, from index ``next`` on. Of several it is the one that is furthest behind; empty where a
+    store does not say."""
 
     WORDS: ClassVar[str] = "it is full ({bound})"
 
     bound: str
+    reader: str = ""
+    next: int = 0
+    lag: int = 0
+
+    def __str__(self) -> str:
+        return f"it is {self.words}"
+
+    @property
+    def words(self) -> str:
+        """The same, of something that is named before."""
+        entries = "1 entry" if self.lag == 1 else f"{self.lag:,} entries"
+        behind = f": reader {self.reader!r} has still to read {entries}, from {self.next} on"
+        return f"full ({self.bound}){behind if self.reader else ''}"
+
+    @property
+    def max_bytes(self) -> int | None:
+        """The bound, where it is one of bytes."""
+        name, _, limit = self.bound.partition("=")
+        return int(limit) if name == "max_bytes" else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -559,6 +580,11 @@ class Owner:
     number: int
 
 
+FORGOTTEN = 1 << 52
+"""Added to the place of a reader that was forgotten: a position from here on is that of no registered reader.
+Indexes stay below it."""
+
+
 @dataclass(frozen=True, slots=True)
 class NoPosition:
     """This reader never committed anything on this stream. Not the same as position 1."""
@@ -574,6 +600,16 @@ class Position:
     state: bytes
     owner: int
     revision: int = 0
+
+    @property
+    def place(self) -> int:
+        """The next index to read, also of a reader that was forgotten."""
+        return self.next - FORGOTTEN if self.is_forgotten else self.next
+
+    @property
+    def is_forgotten(self) -> bool:
+        """True when nothing is kept for this reader any more (``surepipe.storage.forget_reader``)."""
+        return self.next >= FORGOTTEN
 
 
 @dataclass(frozen=True, slots=True)
@@ -986,6 +1022,14 @@ def said_of(what: str, stream: str, outcome: object) -> str:
     """
     why = str(outcome).removeprefix(f"stream {stream!r}").lstrip(": ")
     return f"{what} {stream!r}: {why}"
+
+
+def said_of_full(stream: str, full: Full) -> str:
+    """Word for people that a stream has no room: who holds it up, and what to do."""
+    advice = "Let it read on, or forget it if it never comes back" if full.reader else ""
+    return f"stream {stream!r} is {full.words}" + (
+        f". {advice} (surepipe.storage.forget_reader)" if advice else ""
+    )
 
 
 def said_together(outcomes: Iterable[object]) -> str:

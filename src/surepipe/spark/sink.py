@@ -304,10 +304,8 @@ class _Appender:
                     return False
                 case Unavailable(detail):
                     raise StoreUnavailable(f"{self.about} in {self.place}: {detail}")
-                case Full(bound):
-                    raise StoreUnavailable(
-                        f"{self.about}: the stream is full ({bound}) and a reader has still to read what is in it"
-                    )
+                case Full():
+                    raise StoreUnavailable(f"{self.about}: the stream is {outcome.words}")
                 case Gap(expected):
                     raise StoreReset(
                         f"{self.about}: the stream lost what was appended (its next seq is {expected}): the store "

@@ -12,6 +12,7 @@ from surepipe.core.store_requests import KEEP_ALL, Level, Retention, Store
 from surepipe.errors import ConfigurationError
 from surepipe.storage.letters import DeadLetterStream, StoredLetter
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
+from surepipe.storage.positions import forget_reader, readers_of
 from surepipe.storage.sqlite.store import SqliteStore
 from surepipe.storage.sqlite.transaction import SqliteTransaction
 
@@ -33,7 +34,9 @@ __all__ = [
     "SqliteTransaction",
     "Store",
     "StoredLetter",
+    "forget_reader",
     "open_store",
+    "readers_of",
 ]
 
 

@@ -88,7 +88,7 @@ from surepipe.core.store_requests import (
     taken_back,
 )
 from surepipe.storage.complaints import tell_removed
-from surepipe.storage.positions import may_replace
+from surepipe.storage.positions import furthest_behind, may_replace
 from surepipe.storage.together import perform_together, was_done_before, why_not
 
 # One stream in memory: pages of entries, and what is remembered of its producers. No locks: the store has one.
@@ -171,12 +171,12 @@ class MemoryStream:
         return ProducerOpened(self.incarnation, last, lost, removed)
 
     def append(
-        self, run: AppendRun, now_us: int, unread: int
+        self, run: AppendRun, now_us: int, unread: int, reader: str = ""
     ) -> tuple[AppendOutcome, Callable[[], None] | None]:
         """Append what is new of the run; also returns how to take it back (None: nothing to take back).
 
-        ``unread`` is the lowest index that some reader has not read. Trimming at the bound is not taken back:
-        what it removes could have gone at any time.
+        ``unread`` is the lowest index that some reader has not read, and ``reader`` that reader. Trimming at the
+        bound is not taken back: what it removes could have gone at any time.
         """
         epoch, last = self.producers.get(run.producer, (run.epoch, 0))
         if run.epoch < epoch:
@@ -190,7 +190,7 @@ class MemoryStream:
             return Stored(last, 0, None, self._told_before(run)), None
         size = sum(map(len, new))
         if bound := self._make_room(size, now_us, unread):
-            return Full(bound), None
+            return Full(bound, reader, unread, self.next - unread), None
         return self._store(run, last, new, size, now_us)
 
     def _store(
@@ -539,8 +539,9 @@ class MemoryStore(Store):
         found = self._state.streams.get(run.stream)
         if found is None:
             return missing(run.stream), None
-        unread = min((next for _, next in self._registered(run.stream)), default=found.next + 1)
-        outcome, take_back = found.append(run, self._clock(), unread)
+        behind = furthest_behind(self._registered(run.stream))
+        reader, unread = behind or ("", found.next + 1)
+        outcome, take_back = found.append(run, self._clock(), unread, reader)
         if take_back:
             self._changed.notify_all()
             tell_removed(run.stream, outcome.removed if isinstance(outcome, Stored) else None)
@@ -552,7 +553,7 @@ class MemoryStore(Store):
         return [
             (name, min(reader.position.next, found.next))
             for name, reader in sorted(self._state.readers.get(stream, {}).items())
-            if found and reader.position
+            if found and reader.position and not reader.position.is_forgotten
         ]
 
     def _trim(

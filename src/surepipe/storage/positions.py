@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from surepipe.core.effects import (
     SaveState,
@@ -16,6 +16,7 @@ from surepipe.core.effects import (
     WriteUnknown,
 )
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     ClaimOutcome,
     CommitPosition,
     Committed,
@@ -26,7 +27,9 @@ from surepipe.core.store_requests import (
     NoPosition,
     Owner,
     Position,
+    ReaderInfo,
     Store,
+    StreamInfo,
     Unavailable,
     called,
     is_closed,
@@ -49,6 +52,11 @@ def may_replace(stored: Position, request: CommitPosition) -> bool:
     if request.next != stored.next:
         return request.next > stored.next
     return stored.owner != request.owner or request.revision >= stored.revision
+
+
+def furthest_behind(readers: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
+    """Of these readers with their next indexes the one that holds up all that is behind it."""
+    return min(readers, key=lambda reader: reader[1], default=None)
 
 
 # Claims of one life: who may take a reader, when a process that was replaced comes back.
@@ -254,3 +262,56 @@ class ReceiverState:
     def _as_error(self, outcome: object) -> Exception:
         kind = StoreUnavailable if isinstance(outcome, Unavailable) else ConfigurationError
         return kind(said_of("the receiver's state", self.name, outcome))
+
+
+# Readers of a stream, for whoever looks after it.
+
+
+def readers_of(store: Store, stream: str) -> tuple[ReaderInfo, ...]:
+    """The registered readers of a stream, by name: for each the next index that it will read, and how many entries
+    are before it. With a bounded retention entries stay until the last of them has read them.
+
+    Raises LookupError where there is no such stream, StoreUnavailable.
+    """
+    found = store.info(stream)
+    if isinstance(found, StreamInfo):
+        return found.readers
+    if isinstance(found, Failed):
+        raise LookupError(f"{called(store)}: {found}")
+    raise StoreUnavailable(said_of("the readers of stream", stream, found))
+
+
+def forget_reader(store: Store, stream: str, reader: str) -> ReaderInfo:
+    """Keep nothing for this reader any more: what it has not read may go, and the stream has room. Gives where it
+    was.
+
+    One that is still at work stops with ``Fenced`` at its next commit, and stores nothing more. Its place is kept,
+    and so are its dead letters. When it is started again it goes on there, as a registered reader; where entries
+    are gone by then it is told which ones (``Trimmed``), and its ``on_trimmed`` applies. After a crash call it
+    again: a repeat raises LookupError, as for a reader that the stream has not.
+
+    Raises LookupError, StoreUnavailable, and Fenced when somebody has started the reader meanwhile.
+    """
+    known = {one.reader: one for one in readers_of(store, stream)}
+    if reader not in known:
+        has = ", ".join(map(repr, known)) or "none"
+        raise LookupError(f"stream {stream!r} has no reader {reader!r}; it has {has}")
+    claimed = Claims(store).claim(stream, reader, 1)
+    found = store.get(stream, reader) if isinstance(claimed, Owner) else claimed
+    if not isinstance(claimed, Owner) or not isinstance(found, Position):
+        raise _not_forgotten(stream, reader, found)
+    done = store.commit(
+        CommitPosition(
+            *(stream, reader, claimed.number, found.tag, FORGOTTEN + found.place),
+            *(found.anchor, found.state),
+            revision=found.revision + 1,
+        )
+    )
+    if not isinstance(done, Committed):
+        raise _not_forgotten(stream, reader, done)
+    return known[reader]
+
+
+def _not_forgotten(stream: str, reader: str, outcome: object) -> Exception:
+    kind = FencedError if isinstance(outcome, FencedOut) else StoreUnavailable
+    return kind(said_of(f"reader {reader!r} was not forgotten by stream", stream, outcome))

@@ -14,14 +14,29 @@ import pytest
 
 from surepipe import Pipe
 from surepipe.actors.codecs import AutoCodec
-from surepipe.core.store_requests import KEEP_ALL, AppendRun, Batch
+from surepipe.core.store_requests import (
+    KEEP_ALL,
+    AppendRun,
+    Batch,
+    CommitPosition,
+    Created,
+    Owner,
+    Retention,
+    Store,
+)
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.feeding import FeedPlace, FeedTarget
 from surepipe.pipelines.run.running import letters_in
 from surepipe.pipelines.run.writers import StoreCursor
 from surepipe.pipelines.stages import Context
-from surepipe.storage import MemoryStore, SqliteStore, SqliteTransaction
+from surepipe.storage import (
+    MemoryStore,
+    SqliteStore,
+    SqliteTransaction,
+    forget_reader,
+    readers_of,
+)
 from tests.pipelines.run.kit import (
     DONE_S,
     Bench,
@@ -994,3 +1009,67 @@ def test_a_place_is_stored_of_what_is_confirmed_while_more_is_on_its_way() -> No
             go.set()
         target.accept([4], lambda _: place(4))
     assert saved[-1] == place(4).text
+
+
+def test_a_plan_that_starts_at_the_latest_has_its_place_before_anything_is_fed() -> None:
+    """When the start has returned, the store has the reader, and every row that this run feeds is seen."""
+    write_lines("in.jsonl", range(1, 6))
+    layers = "[{stream: {start: latest}}]"
+    text = (
+        f"{LINES}pipes: {{intake: {{from: lines, layers: {layers}, "
+        "route: {kind: sqlite, store: main}}}\n"
+        "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
+    )
+    bench = Bench(plan := plan_of(text))
+    engine = PlanEngine(plan, "main", bench, once=True)
+    engine.start()
+    try:
+        (reader,) = readers_of(engine.stores["main"], f"{plan.name}/intake")
+        assert reader.next >= 1
+        finish(engine, bench)
+    finally:
+        engine.close(5.0)
+    assert read_lines("out.jsonl") == [1, 2, 3, 4, 5]
+
+
+def stands_at_the_beginning(store: Store, stream: str, reader: str, first: object) -> None:
+    """A reader of a stream that has a message in it, and doesn't read it."""
+    made = store.create(stream, 1, Retention(max_bytes=24))
+    owner = store.claim(stream, reader, 1)
+    assert isinstance(made, Created)
+    assert isinstance(owner, Owner)
+    store.commit(CommitPosition(stream, reader, owner.number, made.incarnation, 1))
+    store.append(stream, "before", 1, 1, [AutoCodec().encode(first)])
+
+
+@pytest.mark.parametrize("batch", ["", ", batch: {max: 4}"])
+def test_a_pipe_that_flows_into_a_full_stream_waits_and_its_stage_has_not_failed(
+    batch: str,
+) -> None:
+    """One attempt, and a stream whose other reader stands still until the pipe waits: no letter, and in order."""
+    write_lines("in.jsonl", range(1, 31))
+    gather = f"  group: {{from: ten{batch}}}\n" if batch else ""
+    text = (
+        f"{LINES}pipes:\n{INTAKE}"
+        f"  next: {{from: {'group' if batch else 'ten'}, state: main, boundary: committed,\n"
+        "    route: {kind: sqlite, store: main, retention: {max_bytes: 24}}}\n"
+        'stages:\n  ten: {from: intake, call: "test:ten", retries: 1, dead_letter: main/dead}\n'
+        f"{gather}sinks: {{out: {{from: next, kind: jsonl, path: out.jsonl}}}}\n"
+    )
+    bench = Bench(plan := plan_of(text), ten=ten)
+    engine = PlanEngine(plan, "main", bench, once=True)
+    with SqliteStore("main.db") as other:
+        stands_at_the_beginning(other, f"{plan.name}/next", "slow", [0] if batch else 0)
+        engine.start()
+        try:
+            works = cast("Pipe", engine.faces["intake"]).receiver.works
+            until(engine, lambda: bool(works.waits_for))
+            assert "reader 'slow' has still to read" in works.waits_for
+            forget_reader(other, f"{plan.name}/next", "slow")
+            finish(engine, bench)
+            assert list(letters_in(engine.stores, "main/dead").all()) == []
+        finally:
+            engine.close(5.0)
+    rows = read_lines("out.jsonl")
+    flat = [number for row in rows for number in (row if batch else [row])]
+    assert flat == [number * 10 for number in range(31)]

@@ -204,7 +204,7 @@ class ChannelFace(Face):
 
     async def __aenter__(self) -> AsyncChannel:
         self._require_open()
-        return await entered(self, lambda: AsyncChannel(self))
+        return await entered(self, self._await_begin, lambda: AsyncChannel(self))
 
     def __str__(self) -> str:
         return f"{self.name} ({self.role}): {self._composition}"

@@ -55,6 +55,8 @@ RECALL_S = 30.0
 class NodeStores:
     """What a machine asks for: its store, and of a node the guard beside the key."""
 
+    full = ""
+
     def __init__(self, store: Store, guard: Guard | None, keys: MemberKeys) -> None:
         self._store, self._guard, self._keys = store, guard, keys
 

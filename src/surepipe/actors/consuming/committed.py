@@ -6,6 +6,9 @@ what stands before it is committed, and then the message is tried again like any
 several messages have added, they are taken anew, one by one, so that only the one to blame fails; and so they are
 when a batch handler fails on them, or when a statement of a handler ends the transaction. A store whose
 transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
+
+A stream that has no room for what a handler appends is no failure of the message: it waits, as a sender would, and
+the handler is called again.
 """
 
 from __future__ import annotations
@@ -18,28 +21,39 @@ from types import TracebackType
 from typing import Protocol, TypeAlias, TypeVar, runtime_checkable
 
 from surepipe.actors.codecs import Codec
-from surepipe.actors.consuming.consumer import Loop, StoreClosed, Work, decoded
+from surepipe.actors.consuming.consumer import Loop, NoRoom, StoreClosed, Work, decoded
 from surepipe.actors.consuming.coroutines import Coroutines, LoopEnded, finish, require_handler
+from surepipe.actors.ends.intake import WaitsForItself
 from surepipe.actors.ends.receiver import ReceiverEnd
 from surepipe.actors.ends.stores import CommittableState
-from surepipe.actors.store_calls import Asked
+from surepipe.actors.store_calls import SILENT_US, Asked
 from surepipe.core.callables import refusal_of
+from surepipe.core.effects import Notice, NoticeKind
 from surepipe.core.store_requests import (
     OVER,
+    AppendRun,
+    Changed,
     Committed,
     Failed,
+    Full,
+    Gap,
+    Stored,
     Transaction,
     TransactionalStore,
     Unavailable,
+    Untouched,
     called,
     is_closed,
     require_open,
+    said_of_full,
     said_together,
     when_done,
 )
+from surepipe.core.timing import doubled
 from surepipe.errors import (
     ConfigurationError,
     MisuseError,
+    PayloadTooLarge,
     StoreUnavailable,
     TransactionEnded,
     words_of,
@@ -50,6 +64,8 @@ CommittedHandler: TypeAlias = Callable[[object, Transaction], object]
 """``handle(message, transaction)``; the transaction is the store's own kind, such as ``SqliteTransaction``."""
 CommittedBatchHandler: TypeAlias = Callable[[list[object], Transaction], object]
 COMMIT_AFTER_US = 100_000
+ROOM_AGAIN_US, ROOM_AGAIN_MAX_US = 20_000, 1_000_000
+"""How long to wait before a stream that was full is asked again: doubled each time, up to the second."""
 
 
 @runtime_checkable
@@ -138,6 +154,8 @@ class Commits:
         self._store = store
         self._state = state
         self._place = called(store)
+
+        self._room = _Room(receiver)
 
     def _asking(self) -> AbstractContextManager[Asked]:
         return self._receiver.silences.asking(
@@ -299,13 +317,27 @@ class Commits:
         if done > work.done and not transaction.done:
             work.one_by_one = parts and done > work.done + 1 and _is_of_handlers(transaction)
             if not work.one_by_one:
-                _refused(work, transaction)
+                self._refused(work, transaction)
             return
+        self._room.found()
         if work.tried is not None:
             self._state.done(work.tried[1])
         work.done, work.in_hand = done, 0
         if failure is not None:
             raise failure
+
+    def _refused(self, work: Work, transaction: Transaction) -> None:
+        """Nothing was stored. If it was for what the handler added, that is the handler's failure, unless a stream
+        of it is full for now."""
+        own, ours = transaction.outcomes[:-1], transaction.outcomes[-1]
+        if not _is_of_handlers(transaction):
+            work.trouble = ours
+            return
+        if isinstance(ours, Committed) and (full := _full_in(transaction)) is not None:
+            raise self._room.awaited(work, *full)
+        raise ConfigurationError(
+            f"the transaction was refused, and nothing of it was done: {said_together([*own, ours])}"
+        )
 
     def _state_after(self, work: Work, through: int) -> bytes:
         state = self._receiver.state_after(work, through)
@@ -334,14 +366,81 @@ def _is_of_handlers(transaction: Transaction) -> bool:
     return isinstance(transaction.outcomes[-1], Committed | Failed)
 
 
-def _refused(work: Work, transaction: Transaction) -> None:
-    """Nothing was stored. If it was for what the handler added, that is the handler's failure."""
-    own, ours = transaction.outcomes[:-1], transaction.outcomes[-1]
-    if _is_of_handlers(transaction):
-        raise ConfigurationError(
-            f"the transaction was refused, and nothing of it was done: {said_together([*own, ours])}"
+_WAITING = (Full, Gap, Stored, Committed, Changed, Untouched)
+"""What a transaction is answered that only lacks room. Behind a run without room its producer's next has a gap."""
+
+
+def _full_in(transaction: Transaction) -> tuple[str, Full] | None:
+    """The stream that had no room for the transaction, if nothing else is wrong with that. Raises PayloadTooLarge
+    for one that would not even fit into an empty stream."""
+    if not all(isinstance(outcome, _WAITING) for outcome in transaction.outcomes):
+        return None
+    for request, outcome in zip(transaction.requests, transaction.outcomes, strict=True):
+        if isinstance(request, AppendRun) and isinstance(outcome, Full):
+            _require_fitting(transaction, request.stream, outcome.max_bytes)
+            return request.stream, outcome
+    return None
+
+
+def _require_fitting(transaction: Transaction, stream: str, max_bytes: int | None) -> None:
+    runs = [
+        run for run in transaction.requests if isinstance(run, AppendRun) and run.stream == stream
+    ]
+    size = sum(len(payload) for run in runs for payload in run.payloads)
+    # A single run always fits when all is read: a stream refuses only what stands behind something else.
+    if max_bytes is not None and len(runs) > 1 and size > max_bytes:
+        raise PayloadTooLarge(
+            f"the transaction appends {size} bytes to stream {stream!r}, which keeps {max_bytes} at most "
+            "(max_bytes), so it will never fit, and nothing of it was done. Raise max_bytes, or append less"
         )
-    work.trouble = ours
+
+
+class _Room:
+    """Waits for room in the streams that handlers append to, and tells who holds it up."""
+
+    def __init__(self, receiver: ReceiverEnd) -> None:
+        self._receiver = receiver
+        self._since: int | None = None
+        self._stream = ""
+        self._failures = 0
+        self._is_told = False
+
+    def awaited(self, work: Work, stream: str, full: Full) -> Exception:
+        """There was none: what the loop is to raise."""
+        receiver, text = self._receiver, said_of_full(stream, full)
+        if receiver.reads_as(stream, full.reader):
+            return WaitsForItself(
+                f"stream {stream!r} is {full.words}. That reader is this pipe's own, and goes on only when the "
+                "message is done whose handler appends here. Append to another stream, or raise the bound"
+            )
+        now = receiver.runtime.now()
+        self._since = now if self._since is None else self._since
+        self._stream = stream
+        self._failures += 1
+        receiver.works.waits_for = text
+        if not self._is_told and now - self._since >= SILENT_US:
+            self._is_told = True
+            self._tell(NoticeKind.UNANSWERED, f"the effects of messages wait for room: {text}")
+        return NoRoom(text, partial(self._pause, work))
+
+    def found(self) -> None:
+        """A transaction was done."""
+        if self._since is None:
+            return
+        waited_s = (self._receiver.runtime.now() - self._since) / 1_000_000
+        if self._is_told:
+            text = f"stream {self._stream!r} has room again, after {waited_s:.1f} s"
+            self._tell(NoticeKind.RECOVERED, text)
+        self._since, self._failures, self._is_told = None, 0, False
+        self._receiver.works.waits_for = ""
+
+    def _pause(self, work: Work) -> None:
+        works = self._receiver.works
+        pause_s = doubled(ROOM_AGAIN_US, ROOM_AGAIN_MAX_US, self._failures) / 1_000_000
+        works.signal.wait(lambda: work.cancelled or works.ended, pause_s)
+
+    def _tell(self, kind: NoticeKind, text: str) -> None:
+        self._receiver.around.notices.tell(Notice(kind, 0, (), text))
 
 
 def payloads_of(work: Work) -> list[bytes]:

@@ -66,6 +66,16 @@ class GiveUp(Undecodable):
         self.place = place
 
 
+class NoRoom(Exception):
+    """Raised by a loop: what it was to store found no room. No message is to blame, and all that is not done is
+    taken again. ``wait`` is called by whoever runs the loop, so that nothing which the loop holds is held
+    meanwhile."""
+
+    def __init__(self, text: str, wait: Callable[[], object]) -> None:
+        super().__init__(text)
+        self.wait = wait
+
+
 class OutletLost(StoreReset):
     """Raised by a loop: where its messages go, a store has lost the place. No message is to blame, and no attempt
     helps: the receiver stops, and what it has not settled comes again when it is made anew."""
@@ -232,7 +242,10 @@ class Work:
         return True
 
     def goes_on_after(self, failure: BaseException) -> bool:
-        """Whether messages of it are to be taken although some have failed."""
+        """Whether messages of it are to be taken although some have failed, or had to wait."""
+        if isinstance(failure, NoRoom):
+            self.in_hand = 0
+            return not self.cancelled
         return self.take_apart(failure) or self.pass_over(failure)
 
     def cancel(self) -> None:
@@ -369,6 +382,8 @@ def consume(loop: Loop, work: Work) -> None:
     message."""
     failure = _failure_of(loop, work)
     while failure is not None and work.goes_on_after(failure):
+        if isinstance(failure, NoRoom):
+            failure.wait()
         failure = _failure_of(loop, work)
     if failure is not None:
         work.failure = (work.done + 1, failure)
@@ -390,6 +405,8 @@ async def consume_in_task(loop: TaskLoop, work: Work) -> None:
     outcome = outcome_here if isinstance(loop, PatientLoop) else own_outcome
     _, failure = await outcome(loop, work)
     while failure is not None and work.goes_on_after(failure):
+        if isinstance(failure, NoRoom):
+            await in_task(failure.wait)
         _, failure = await outcome(loop, work)
     if failure is not None and work.done < work.last:
         work.failure = (work.done + 1, failure)
@@ -424,6 +441,8 @@ class WorkQueue:
         self.failure: SurepipeError | None = None
         self.raised: tuple[int, str] | None = None
         """When a handler raised the last time, and what."""
+        self.waits_for = ""
+        """What the message in hand waits for that has found no room; empty while none does."""
         self.lost = 0
         """So many messages ended with their works although they were settled, and nobody has said so yet."""
         self._lock = threading.Lock()

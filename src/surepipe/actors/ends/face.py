@@ -135,6 +135,9 @@ class Named:
         self._require_open()
         return self
 
+    def _await_begin(self) -> None:
+        """Wait until its ends have begun, as far as whoever enters a block around it relies on that."""
+
     def _require_open(self) -> None:
         """Raises PipeClosed where nothing can be done with it any more."""
         if self._is_closed:
@@ -245,6 +248,11 @@ class SendingFace(Named):
     """The end itself: for what is built on pipes here, and for ``crash()`` in tests. An application needs none
     of it, and it may change with any version."""
     _put: Callable[[object], None]
+
+    def _await_begin(self) -> None:
+        super()._await_begin()
+        if self.sender.node.is_started:
+            self.sender.intake.await_begin()
 
     def send(
         self, message: object, *, until: UntilText = "accepted", timeout: float | None = None
@@ -363,6 +371,21 @@ class ReceivingFace(Named):
 
     receiver: ReceiverEnd
     """As ``sender``."""
+
+    def __enter__(self) -> Self:
+        """Over a stream everything comes that is confirmed from here on, wherever the reader starts. Raises
+        StoreUnavailable where the store does not say where the latest is."""
+        super().__enter__()
+        try:
+            self.receiver.await_place()
+        except BaseException:
+            self.abort()
+            raise
+        return self
+
+    def _await_begin(self) -> None:
+        super()._await_begin()
+        self.receiver.await_place()
 
     def __iter__(self) -> Iterator[object]:
         """The messages, each settled when the next is asked for, or when the loop ends by itself.

@@ -96,7 +96,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
     async def __aenter__(self) -> AsyncPipe:
         """The async face, for the loop that runs here."""
         self._require_open()
-        return await entered(self, lambda: AsyncPipe(self))
+        return await entered(self, self._await_begin, lambda: AsyncPipe(self))
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
@@ -169,6 +169,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
                 f"the key of a message can't be told ({why}), and there is no place for dead letters, so it is "
                 "not tried again. Mend what tells the key, or name dead_letter"
             )
+        if waits_for := self.receiver.works.waits_for:
+            return f"what was sent waits for the handler, and that for room. {waits_for}"
         if (raised := self.receiver.works.raised) is not None:
             ago_s = (self._runtime.now() - raised[0]) / 1_000_000
             if ago_s < FAILING_S:

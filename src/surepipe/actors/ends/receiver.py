@@ -59,6 +59,8 @@ from surepipe.pipes.stream.options import stream_layer
 from surepipe.pipes.stream.position import Phase, StreamPlace
 
 logger = logging.getLogger("surepipe")
+PLACE_S = 10.0
+"""So long a reader that starts at the latest may look for its place: a store that is slow for a while answers."""
 _GOING_ON = (Phase.DELIVERING, Phase.READING, Phase.WAITING)
 
 
@@ -145,6 +147,8 @@ class ReceiverEnd(NodeEnd):
         self._lives = 0
         self.place = self.incarnation = 0
         """Over a stream: the next index to settle, and of which incarnation of the stream that is."""
+        self.has_place = False
+        """Over a stream: the store has the place where it begins."""
         self.target = (0, 0)
         """Where the works end once they are to end: incarnation and index. An index alone says nothing.
 
@@ -374,6 +378,9 @@ class ReceiverEnd(NodeEnd):
             (self.mismatched if actor.mismatch else self.gave_up)(
                 actor.mismatch or place.why_stopped
             )
+        if not self.has_place and place.has_begun:
+            self.has_place = True
+            self.works.signal.notify()
         if (place.incarnation, place.work.next) != (self.incarnation, self.place):
             self.incarnation, self.place = place.incarnation, place.work.next
             self.works.signal.notify()
@@ -499,6 +506,36 @@ class ReceiverEnd(NodeEnd):
         """From a store: the effects of a work are stored so far, whether or not anybody will hear of it."""
         if isinstance(work.owner, ReceiverHost):
             work.owner.crossed(work, through)
+
+    def reads_as(self, stream: str, reader: str) -> bool:
+        """Whether this end is that reader of that stream."""
+        layer = stream_layer(self._layers)
+        mine = layer.stream or self.name, layer.reader or self.name
+        return self._stream is not None and mine == (stream, reader)
+
+    @property
+    def starts_at_latest(self) -> bool:
+        """Over a stream: a reader without a position passes over what is there when it begins."""
+        return stream_layer(self._layers).start == "latest"
+
+    def await_place(self) -> None:
+        """Over a stream: wait until the store has the place where this reader begins, so that everything which is
+        confirmed from now on comes. One that stopped is asked elsewhere why.
+
+        Where the store does not say, another start than "latest" misses nothing, and goes on when it does. Raises
+        StoreUnavailable where it would.
+        """
+        if self._stream is None or not self.node.is_started:
+            return
+        works, is_latest = self.works, self.starts_at_latest
+        limit = PLACE_S if is_latest else BEGUN_S
+        begun = works.signal.wait(lambda: self.has_place or works.ended, limit)
+        if is_latest and not begun:
+            silent = self.silences.text() or f"store {self._stores.streams_in} has not said where"
+            raise StoreUnavailable(
+                f"pipe {self.name}: a reader that starts at the latest has found no place in {limit:g} s, and "
+                f"would miss what is stored meanwhile: {silent}. Make it again when the store answers"
+            )
 
     def read_all(self) -> None:
         """The works end when everything is settled that is in the stream now, or where the store does not say how

@@ -67,7 +67,7 @@ class LoneSender(ReplayingFace):
     async def __aenter__(self) -> AsyncSender:
         """The async face, for the loop that runs here."""
         self._require_open()
-        return await entered(self, lambda: AsyncSender(self))
+        return await entered(self, self._await_begin, lambda: AsyncSender(self))
 
     def __str__(self) -> str:
         return f"{self.name}: {self._composition}"
@@ -272,7 +272,7 @@ class StreamReceiver(LoneReceiver):
     async def __aenter__(self) -> AsyncStreamReceiver:
         """The async face, for the loop that runs here."""
         self._require_open()
-        return AsyncStreamReceiver(self)
+        return await entered(self, self._await_begin, lambda: AsyncStreamReceiver(self))
 
     def catch_up(self, timeout: float | None = None) -> bool:
         """Wait until everything is settled that is in the stream now; False, and no error as ``flush`` raises,

@@ -301,6 +301,8 @@ class SenderEnd(NodeEnd):
         """What the confirmation of what was sent waits for, as far as it can be known here, and what to do."""
         if silent := self.silences.text():
             return f"{silent}, and what was sent waits for it"
+        if self._stores.stream is not None and (full := self._stores.stream.full):
+            return f"what was sent waits for room. {full}"
         if self._stores.stream is not None:
             return f"what was sent waits for store {self._stores.streams_in}"
         if not self.confirms:

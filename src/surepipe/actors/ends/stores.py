@@ -37,6 +37,7 @@ from surepipe.core.store_requests import (
     Exists,
     Failed,
     FencedOut,
+    Full,
     GetPosition,
     Identity,
     IndexRequest,
@@ -56,6 +57,7 @@ from surepipe.core.store_requests import (
     called,
     is_closed,
     said_of,
+    said_of_full,
 )
 from surepipe.errors import (
     ConfigurationError,
@@ -569,6 +571,7 @@ class StreamStores:
         self.place, self.positions = called(streams), called(positions)
         """How people call its stores."""
         self.records: StackRecords | None = None
+        self.full = ""
         self._reader = ""
         self._has_no_place = False
         """True while the reader is not registered with the stream: it is refused before that."""
@@ -721,6 +724,8 @@ class StreamStores:
 
     def _found(self, request: object, outcome: object) -> object:
         """The outcome as this end may see it."""
+        if isinstance(request, AppendRun):
+            self.full = said_of_full(self.stream, outcome) if isinstance(outcome, Full) else ""
         if self.records is None:
             return outcome
         if isinstance(request, GetPosition | CommitPosition):

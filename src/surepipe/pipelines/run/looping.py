@@ -17,9 +17,10 @@ from surepipe.actors.consuming.committed import (
 )
 from surepipe.actors.consuming.consumer import GiveUp, Holder, Loop, Work
 from surepipe.actors.consuming.coroutines import LoopEnded
+from surepipe.actors.ends.intake import WaitsForItself
 from surepipe.actors.tracing import FlowTrace
 from surepipe.core.store_requests import Transaction
-from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.errors import ConfigurationError, PayloadTooLarge, StoreUnavailable
 from surepipe.pipelines.assembly import Environment, LandingSink, Sink
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow, identity_of
 from surepipe.pipelines.run.tallies import Identity
@@ -117,9 +118,8 @@ class FlowLoop:
     def _commit_and_land(self, work: Work, commits: Commits, codec: Codec) -> None:
         try:
             self._commit(work, commits, codec)
-        except (
-            ConfigurationError
-        ) as error:  # refused as a whole: no message is to blame when a sink was taken over
+        except (ConfigurationError, PayloadTooLarge, WaitsForItself) as error:
+            # Refused as a whole: no message is to blame when a sink was taken over.
             self._land(work)
             if work.trouble is None:
                 self._blame(error)
@@ -127,7 +127,7 @@ class FlowLoop:
         finally:
             self._land(work)
 
-    def _blame(self, error: ConfigurationError) -> None:
+    def _blame(self, error: Exception) -> None:
         """What the store refused is the failure of the part that added it. Raises GiveUp for its last attempt."""
         transaction, turns = self._transaction, self._turns
         if transaction is None or transaction.done or not (turns and transaction.outcomes):

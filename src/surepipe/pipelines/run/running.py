@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from functools import partial
 
 from surepipe.actors.codecs import choose_codec
+from surepipe.actors.ends.face import ReceivingFace
 from surepipe.actors.ends.stores import lives_of
 from surepipe.actors.parties import Figures
 from surepipe.actors.replaying import Replayed
@@ -213,6 +214,9 @@ class PlanEngine:
         """
         for face in self.faces.values():
             face.start()
+        for face in self.faces.values():  # before anything is fed, and before anybody is told
+            if isinstance(face, ReceivingFace) and face.receiver.starts_at_latest:
+                face.receiver.await_place()
         self._parties.start()
         for feed in self.feeds.values():
             feed.start()

@@ -158,6 +158,13 @@ class StreamPlace(ReceiverLayer):
         """True when what was refused is no message of the layers above."""
         self.closing = False
 
+    @property
+    def has_begun(self) -> bool:
+        """True once the store has the place where it goes on: from then on nothing that comes is passed over, nor
+        trimmed before it was read. Also where it waits for the index that it was told to start at."""
+        is_early = self.phase is Phase.WAITING and not self.incarnation
+        return is_early or (self.incarnation > 0 and not self.is_moved)
+
     # What the rest of the receiver does.
 
     @abstractmethod
@@ -234,8 +241,17 @@ class StreamPlace(ReceiverLayer):
                 return
             incarnation = incarnation_in(cursor)
         self.tag, self.incarnation = position.tag, incarnation
-        self.work.start_at(position.next, position.anchor)
+        self.work.start_at(position.place, position.anchor)
+        if position.is_forgotten:
+            self._register_again()
         self._look()
+
+    def _register_again(self) -> None:
+        """Somebody had this reader forgotten: it goes on at its place, which is committed first. Under its old tag
+        a position never goes back, so it gets a new one."""
+        self.previous_tag, self.committed = self.tag, 0
+        self.tag = self.rng.getrandbits(62) + 1
+        self.is_moved = True
 
     @staticmethod
     def _is_as_far(cursor: list[object], position: Position) -> bool:
@@ -261,6 +277,10 @@ class StreamPlace(ReceiverLayer):
             self._on_reset(outcome.incarnation)
         elif outcome.next < self.work.end:
             self._on_ahead(outcome.next)
+        elif self.is_moved and outcome.earliest > self.work.next:
+            self._on_trimmed(
+                outcome.earliest
+            )  # before the place is committed, where nothing is kept
         elif outcome.earliest < self.work.next:
             self._verify()
         else:

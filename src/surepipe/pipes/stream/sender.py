@@ -18,6 +18,7 @@ from surepipe.core.store_requests import (
     OpenProducer,
     ProducerOpened,
     Stored,
+    said_of_full,
 )
 from surepipe.pipes.retry.backlog import prefix_within
 from surepipe.pipes.stack.layers import SenderLayer, SenderPort
@@ -286,8 +287,8 @@ class Sender(SenderLayer):
             case FencedOut(by):
                 self._stop()
                 self.port.fenced(by, answered=True)
-            case Full(bound):
-                self._wait_for_room(asked, bound)
+            case Full():
+                self._wait_for_room(asked, outcome)
             case Failed(reason):
                 self._fail(reason)
             case _:
@@ -316,7 +317,7 @@ class Sender(SenderLayer):
         # payloads went with the confirm: asked for again, they would be others, or none, under the same numbers.
         self.next_append = max(self.next_append, self.base)
 
-    def _wait_for_room(self, asked: Asked, bound: str) -> None:
+    def _wait_for_room(self, asked: Asked, full: Full) -> None:
         """Nothing from this run on was stored by it; what was asked after it can only leave a gap.
 
         By now the store may have the run all the same, from a process that this one replaced.
@@ -324,7 +325,7 @@ class Sender(SenderLayer):
         assert isinstance(asked.request, AppendRun)
         self._forget_calls()
         self.next_append = max(asked.request.first, self.base)
-        self._note_failure(f"stream {self.stream!r} is full ({bound})")
+        self._note_failure(said_of_full(self.stream, full))
         self.resume_at = self.port.now + self.calls.pause(self.failures)
 
     def _note_failure(self, detail: str) -> None:

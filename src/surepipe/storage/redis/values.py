@@ -7,6 +7,7 @@ from dataclasses import replace
 from typing import TypeAlias, cast
 
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     STATE_MAX_BYTES,
     Absent,
     Ahead,
@@ -166,7 +167,9 @@ def append_outcome(reply: Replies, stream: str) -> AppendOutcome:
         case b"fenced":
             return FencedOut(number_of(reply[1]))
         case b"full":
-            return Full(text_of(reply[1]))
+            return Full(
+                text_of(reply[1]), text_of(reply[2]), number_of(reply[3]), number_of(reply[4])
+            )
         case _:
             return missing(stream)
 
@@ -352,7 +355,7 @@ def stream_info(reply: Replies) -> StreamInfo:
     positions = {
         name[2:].decode(): min(int(value), end)
         for name, value in head.items()
-        if name.startswith(b"r:")
+        if name.startswith(b"r:") and int(value) < FORGOTTEN
     }
     return StreamInfo(
         incarnation=int(head[b"incarnation"]),

@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     Absent,
     Ahead,
     AppendOutcome,
@@ -48,6 +49,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.storage.complaints import tell_removed
 from surepipe.storage.pages import Packed, PagesOutcome, RawBatch, RawPage, cuts
+from surepipe.storage.positions import furthest_behind
 
 # Pages: runs of messages as rows, each a body of joined payloads and their lengths.
 
@@ -145,19 +147,18 @@ def page_start(connection: sqlite3.Connection, stream: StreamRow, index: int) ->
 def readers_of(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
     """The readers that have a position, sorted by name, and their next index."""
     rows = connection.execute(
-        "SELECT reader, next FROM surepipe_positions"
-        " WHERE stream = ? AND next IS NOT NULL ORDER BY reader",
-        (stream.name,),
+        "SELECT reader, next FROM surepipe_positions WHERE stream = ? AND next < ? ORDER BY reader",
+        (stream.name, FORGOTTEN),
     )
     return [(reader, min(following, stream.next)) for reader, following in rows]
 
 
 def make_room(
     connection: sqlite3.Connection, stream: StreamRow, size: int, now_us: int
-) -> tuple[StreamRow, str]:
-    """Let old pages go; also returns the bound that would be broken all the same."""
-    readers = readers_of(connection, stream)
-    unread = min((following for _, following in readers), default=stream.next + 1)
+) -> tuple[StreamRow, Full | None]:
+    """Let old pages go; also returns the bound that would be broken all the same, and by whom."""
+    behind = furthest_behind(readers_of(connection, stream))
+    reader, unread = behind or ("", stream.next + 1)
     keep = stream.next if stream.retention.force else unread - 1
     while (
         (oldest := _oldest_page(connection, stream, 0))
@@ -166,11 +167,13 @@ def make_room(
     ):
         stream = _remove_below(connection, stream, oldest.end)
     if stream.retention.force:
-        return stream, ""
+        return stream, None
     # Read pages that stay as anchors are no reason to refuse new messages for ever.
     oldest = _oldest_page(connection, stream, unread)
     kept = _bytes_from(connection, stream, unread)
-    return stream, _broken(stream, oldest, kept, size, now_us)
+    bound = _broken(stream, oldest, kept, size, now_us)
+    full = Full(bound, reader, unread, stream.next - unread)
+    return stream, full if bound else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -382,9 +385,9 @@ def append(connection: sqlite3.Connection, run: AppendRun, now_us: int) -> Appen
     pages = pages_of(new)
     if stream.retention.max_bytes is not None or stream.retention.max_age_us is not None:
         size = sum(page.size_bytes for page in pages)
-        stream, bound = make_room(connection, stream, size, now_us)
-        if bound:
-            return Full(bound)
+        stream, full = make_room(connection, stream, size, now_us)
+        if full is not None:
+            return full
     removed = _removed_by_others(connection, stream)
     _store(connection, stream, run, pages, now_us)
     if removed is not None:

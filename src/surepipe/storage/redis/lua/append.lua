@@ -5,7 +5,7 @@
 --   KEYS[3]  sp:{tag}:s:<stream> stream  pages: one entry per page                owner: appends
 --   KEYS[4]  sp:{tag}:p:<stream> hash    producers: this one's epoch and last     owner: open.lua, appends
 -- ARGV: version, wall clock or "", then the run (take_run).
--- Replies: stored last, new, first index, first and last removed by somebody else (0, 0: nothing); gap expected; fenced epoch; full bound; overlap last; missing.
+-- Replies: stored last, new, first index, first and last removed by somebody else (0, 0: nothing); gap expected; fenced epoch; full bound, reader, its next index, its lag; overlap last; missing.
 
 local refusal = other_layout()
 if refusal then

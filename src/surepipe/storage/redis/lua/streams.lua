@@ -95,12 +95,12 @@ local function told_before(stream, producer, epoch, first_seq, last_seq)
   return tonumber(first), tonumber(last)
 end
 
--- Readers with a position, and the next index of each.
+-- Readers with a position, and the next index of each, without those that were forgotten (FORGOTTEN, 2^52).
 local function registered(stream)
   local readers = {}
   local head = redis.call("HGETALL", stream.h)
   for at = 1, #head, 2 do
-    if string.sub(head[at], 1, 2) == "r:" then
+    if string.sub(head[at], 1, 2) == "r:" and tonumber(head[at + 1]) < 4503599627370496 then
       readers[#readers + 1] = {name = string.sub(head[at], 3), next = math.min(tonumber(head[at + 1]), stream.next)}
     end
   end
@@ -108,12 +108,15 @@ local function registered(stream)
   return readers
 end
 
+-- The lowest index that some reader has still to read, and which one.
 local function lowest_unread(stream)
-  local lowest = stream.next + 1
+  local lowest, name = stream.next + 1, ""
   for _, reader in ipairs(registered(stream)) do
-    lowest = math.min(lowest, reader.next)
+    if reader.next < lowest then
+      lowest, name = reader.next, reader.name
+    end
   end
-  return lowest
+  return lowest, name
 end
 
 -- The bound of the retention that `size` more bytes would break, counting what comes after `cut`; page: its oldest.
@@ -134,12 +137,12 @@ local function cut_before(stream, index, page)
   stream.trimmed = true
 end
 
--- Lets old pages go; returns the bound that would be broken all the same, or nil.
+-- Lets old pages go; returns the bound that would be broken all the same, or nil, and the reader that is furthest behind.
 local function make_room(stream, size, now)
   if not (stream.max_bytes or stream.max_age) then
     return nil
   end
-  local unread = lowest_unread(stream)
+  local unread, reader = lowest_unread(stream)
   local keep = stream.force and stream.next or unread - 1
   local page = page_at(stream, stream.earliest)
   while page and page.stop <= keep and broken_bound(stream, stream.cut, page, size, now) do
@@ -156,7 +159,7 @@ local function make_room(stream, size, now)
     page = page_at(stream, page.stop)
     cut = page and page.cut or stream.written or stream.total
   end
-  return broken_bound(stream, cut, page, size, now)
+  return broken_bound(stream, cut, page, size, now), reader, unread
 end
 
 -- run: producer, epoch, first, count, size, pages of {first, count, size, body}. Changes the stream or replies a refusal.
@@ -182,9 +185,9 @@ local function append_run(stream, run, now)
     return {"overlap", last}  -- the caller cuts the run and asks again
   end
   local removed_first, removed_last = removed_from(stream, run.producer, run.epoch, run_last)
-  local bound = make_room(stream, run.size, now)
+  local bound, reader, unread = make_room(stream, run.size, now)
   if bound then
-    return {"full", bound}
+    return {"full", bound, reader, unread, stream.next - unread}
   end
   local index = stream.next
   stream.written = stream.written or stream.total

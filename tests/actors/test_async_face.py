@@ -88,6 +88,8 @@ def test_a_handler_runs_on_the_loop_of_the_block_and_all_is_confirmed_at_its_end
             await pipe.send(7)
         with pytest.raises(PipeClosed):
             pipe.receive(take)
+        with pytest.raises(PipeClosed):
+            await anext(aiter(pipe))
 
     run(body)
 

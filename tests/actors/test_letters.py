@@ -1,12 +1,14 @@
 from __future__ import annotations
 
+import asyncio
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from pydantic import BaseModel
 
-from surepipe.actors import DeadLetters, Pipe, StepRuntime
+from surepipe import PipeSender, StreamSender
+from surepipe.actors import DeadLetters, LocalRoute, Pipe, StepRuntime
 from surepipe.actors.codecs import CodecChoice
 from surepipe.core.effects import Letter
 from surepipe.storage import DeadLetterStream, SqliteStore
@@ -112,6 +114,32 @@ def test_a_pipe_reads_the_message_out_of_its_letter(
         pipe.replay(letters)
         pipe.flush(10)
         assert [pipe.message_of(stored.letter) for stored in letters.all()] == [message, message]
+
+
+def test_whoever_replays_letters_reads_them(tmp_path: Path) -> None:
+    """The sending ends, whose pipe has its handler elsewhere; an async face says where to ask."""
+    with SqliteStore(tmp_path / "letters.db") as store:
+        for sender in (
+            StreamSender("orders", store=store, codec="json"),
+            PipeSender("orders", route=LocalRoute(), codec="json"),
+        ):
+            assert sender.message_of(replace(LETTER, payload=b'{"n": 1}')) == {"n": 1}
+            with pytest.raises(ValueError, match="the letter holds no message of pipe orders"):
+                sender.message_of(replace(LETTER, payload=b"{"))
+            sender.abort()
+
+
+async def _asks_where_it_is_told(store: SqliteStore) -> None:
+    async with StreamSender("orders", store=store, codec="json") as sender:
+        with pytest.raises(AttributeError, match=r"ask \.sync\.message_of"):
+            sender.message_of  # type: ignore[attr-defined]  # noqa: B018
+        assert sender.sync.message_of(replace(LETTER, payload=b"5")) == 5
+
+
+def test_an_async_sender_says_where_a_letter_is_read(tmp_path: Path) -> None:
+    """Beside what it waits for."""
+    with SqliteStore(tmp_path / "letters.db") as store:
+        asyncio.run(_asks_where_it_is_told(store))
 
 
 def test_what_no_handler_could_get_is_no_message() -> None:

@@ -104,6 +104,47 @@ def test_closing_ends_a_loop_in_another_thread() -> None:
     assert seen == ["a"]
 
 
+def test_a_loop_over_a_pipe_that_is_closed_is_refused_as_a_send_is(runtime: Runtime) -> None:
+    """One that is begun then; a pipe that is finished, and one that was begun before, just end."""
+    with Pipe("p", runtime=runtime) as pipe:
+        pipe.send("a")
+        begun = iter(pipe)
+        assert next(begun) == "a"
+        pipe.finish()
+        assert not list(begun)
+        assert not list(pipe)
+    assert not list(begun)
+    with pytest.raises(PipeClosed, match="no message will come to a handler or loop"):
+        iter(pipe)
+
+
+class Heard(Pipe):
+    """A pipe that says that it is being closed."""
+
+    def __init__(self) -> None:
+        self.is_closing = threading.Event()
+        super().__init__("p", runtime=ThreadRuntime())
+
+    def _closed(self) -> None:
+        super()._closed()
+        self.is_closing.set()
+
+
+def test_a_loop_may_begin_while_close_waits_for_what_it_takes() -> None:
+    """A second one, which goes on where the first was left."""
+    pipe = Heard()
+    pipe.send_many(["a", "b", "c"])
+    closing = threading.Thread(target=pipe.close)
+    closing.start()
+    assert pipe.is_closing.wait(PATIENCE_S)
+    for message in pipe:
+        if message == "b":
+            break
+    assert list(pipe) == ["b", "c"]
+    closing.join(PATIENCE_S)
+    assert not closing.is_alive()
+
+
 def test_what_a_left_loop_did_not_settle_is_named_when_the_pipe_is_closed(
     runtime: Runtime,
 ) -> None:
@@ -118,4 +159,5 @@ def test_what_a_left_loop_did_not_settle_is_named_when_the_pipe_is_closed(
     assert [(first, last) for _, first, last in caught.value.ranges] == [(2, 3)]
     with pytest.raises(PipeClosed):
         pipe.send("d")
-    assert list(pipe) == []
+    with pytest.raises(PipeClosed):
+        list(pipe)

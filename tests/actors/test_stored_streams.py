@@ -116,6 +116,34 @@ def test_a_receiver_that_was_just_made_learns_first_how_far_it_is() -> None:
                 assert receiver.catch_up(timeout=0) is not sends
 
 
+def test_a_reader_that_begins_behind_all_that_is_there_says_why_it_does_not_catch_up(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once it has come so far, or has a place of its own, nothing is said."""
+    store, got = MemoryStore(), list[object]()
+    later: LayerText = {"stream": {"start": 4}}
+    behind: LayerText = {"stream": {"start": 99}}
+    with StreamSender("orders", store=store) as sender:
+        sender.send_many([1, 2])
+        sender.flush(PATIENCE_S)
+        with StreamReceiver("orders", later, store=store) as receiver:
+            receiver.receive(got.append)
+            assert receiver.catch_up(timeout=0) is False
+            assert "begins at entry 4 (start)" in caplog.text
+            assert "the next that comes into the stream is entry 3" in caplog.text
+            caplog.clear()
+            sender.send_many([3, 4])
+            sender.flush(PATIENCE_S)
+            assert receiver.catch_up(timeout=PATIENCE_S)
+        with StreamReceiver("orders", behind, store=store) as receiver:
+            receiver.receive(got.append)
+            sender.send(5)
+            sender.flush(PATIENCE_S)
+            assert receiver.catch_up()
+    assert got == [4, 5]
+    assert "catch_up" not in caplog.text
+
+
 class _TellsNoEnd(MemoryStore):
     """Answers the first question where a stream ends in a way of its own: with nothing before ``go``, or at once
     that it is away."""

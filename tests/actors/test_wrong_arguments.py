@@ -236,6 +236,18 @@ def test_an_option_of_another_end_is_told_as_that(kind: str, option: str, messag
     assert message in str(refusal.value)
 
 
+def test_a_time_that_is_too_long_is_told_how_long_one_may_be() -> None:
+    """Three hundred centuries; who means for ever writes None."""
+    pipe = Pipe("p")
+    with pytest.raises(
+        MisuseError, match=r"timeout is 1000000000000; .* up to 1,000,000,000, or None to wait for"
+    ):
+        pipe.flush(10**12)
+    with pytest.raises(MisuseError, match=r"timeout is 1000000000000; .* from 0 to 1,000,000,000"):
+        pipe.close(10**12)
+    pipe.close()
+
+
 def test_what_is_left_of_a_deadline_that_has_passed_waits_for_nothing() -> None:
     """``deadline - now`` is negative at the worst of times: then what is said is what was not done in time."""
     late = -0.5

@@ -655,6 +655,33 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
             "6:10: stage price does nothing: write exactly one of call, map, filter, flat-map, key-by, batch",
         ),
     ),
+    "a stage with the kind that others have": (
+        pipeline(stages=stage("kind: flatmap")),
+        (
+            (
+                "6:52: 'kind' is no key of stage price: a stage says by one of call, map, filter, flat-map, key-by, "
+                "batch what it does: leave kind out, and write flat-map: module:function"
+            ),
+        ),
+    ),
+    "a pipe with the kind of its route": (
+        pipeline(pipes=pipe("kind: tcp")),
+        (
+            (
+                "5:31: 'kind' is no key of pipe intake: what carries a pipe is its route, which has a kind: write "
+                "route: {kind: ...}"
+            ),
+        ),
+    ),
+    "a name that is none, of what nothing takes": (
+        pipeline(sources="sources: {lines: {kind: stdin}, '': {kind: stdin}}"),
+        (
+            (
+                "4:33: '' is no name of a source: a name begins with a letter and has letters, digits, '_', '.' and "
+                "'-', 64 at the most"
+            ),
+        ),
+    ),
     "a stage that does two things": (
         pipeline(stages=stage("filter: 'm:f'")),
         (

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import cast
 
 from surepipe.actors.codecs import CodecChoice, guarded, marked
-from surepipe.actors.ends.face import SendingFace, StartingFace
+from surepipe.actors.ends.face import LettersFace, SendingFace, StartingFace
 from surepipe.actors.ends.intake import Until
 from surepipe.actors.ends.stores import lives_of
 from surepipe.core.callables import require
@@ -72,7 +72,7 @@ class _Turns:
             self._lock.release()
 
 
-class ReplayingFace(SendingFace, StartingFace):
+class ReplayingFace(SendingFace, StartingFace, LettersFace):
     """Sending dead letters again. Whoever derives from this sets ``sender`` and ``_journal``."""
 
     _journal: StoreJournal | None

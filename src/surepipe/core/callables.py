@@ -63,7 +63,9 @@ def require_seconds(
     is_right = value is None and or_none
     if isinstance(value, int | float) and not isinstance(value, bool):
         is_right = (or_none or value >= 0) and value <= SECONDS_MAX
-    wanted = "a number of seconds" + (", or None to wait for ever" if or_none else " from 0")
+    most = f"{SECONDS_MAX:,}"
+    wanted = f"up to {most}, or None to wait for ever" if or_none else f"from 0 to {most}"
+    wanted = f"a number of seconds {wanted}"
     require(is_right, f"{whose}: {name}", value, wanted)
 
 

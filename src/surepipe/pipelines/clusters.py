@@ -324,7 +324,8 @@ def rests_on(cluster: Setting, until: str) -> str:
         if until == "decided"
         else "what it refuses, or what expires there, is told to nobody here"
     )
-    if cluster.variables or not Path(cluster.written).exists():
+    # Of a name that is too long for a file, Path.exists raises.
+    if cluster.variables or not os.path.exists(cluster.written):
         return f"the nodes of {cluster}, which isn't there yet: surepipe node new writes it; {end}"
     found = ClusterFile.read(cluster.written).foundation
     quorum, skew_s = found.quorum, found.settings.clock_skew_ms / 1000

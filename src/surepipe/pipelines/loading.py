@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -15,7 +15,7 @@ from pydantic_core import ErrorDetails
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import path_of, pipe_refusals
 from surepipe.pipelines.links import link, unreadable
-from surepipe.pipelines.models.common import PART_NAME
+from surepipe.pipelines.models.common import PART_NAME, NamedPart
 from surepipe.pipelines.models.file import Head
 from surepipe.pipelines.models.pipes import AnyRoute, PipePart
 from surepipe.pipelines.models.sources import AnySource, JsonlSource, SourcePart
@@ -49,7 +49,7 @@ from surepipe.pipelines.reading import (
 )
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import PlanLink, StoreUse, issues
-from surepipe.pipelines.wording import joined, keys_of, lower_first, quoted, said_of
+from surepipe.pipelines.wording import joined, keys_of, lower_first, quoted, said_of, words_of
 from surepipe.pipes.catalogue import KINDS
 from surepipe.pipes.options import LayerOptions
 
@@ -77,8 +77,7 @@ class Section(Generic[T]):
 
     def model(self, entry: Node) -> type[BaseModel]:
         """The model of an entry, by its kind."""
-        kind = entry.values.get("kind") if isinstance(entry, Mapping) else None
-        return model_of_kind(self.models, kind) or self.models[0]
+        return model_of_kind(self.models, entry) or self.models[0]
 
 
 STORES: Section[Any] = Section("stores", "store", TypeAdapter(StorePart), get_args(AnyStore))
@@ -91,14 +90,12 @@ SINKS: Section[Any] = Section("sinks", "sink", TypeAdapter(SinkPart), get_args(A
 SECTIONS: tuple[Section[Any], ...] = (STORES, SOURCES, PIPES, STAGES, SINKS)
 
 
-def model_of_kind(models: Sequence[type[BaseModel]], kind: Node | None) -> type[BaseModel] | None:
-    """The model whose kind this is."""
+def model_of_kind(models: Sequence[type[BaseModel]], entry: Node) -> type[BaseModel] | None:
+    """The model whose kind an entry says. A stage or a pipe has no kind, whatever stands there."""
+    kind = entry.values.get("kind") if isinstance(entry, Mapping) else None
     if not isinstance(kind, Scalar):
         return None
-    for model in models:
-        if kind.value in get_args(model.model_fields["kind"].annotation):
-            return model
-    return None
+    return next((model for model in models if kind.value in words_of(model, "kind")), None)
 
 
 def read_entry(
@@ -221,15 +218,14 @@ class _Entry:
             node = find(node, (step,))
             inner = [found for model in models for found in _under(model, step)]
             if inner:
-                kind = node.values.get("kind") if isinstance(node, Mapping) else None
-                chosen = model_of_kind([m for m in inner if "kind" in m.model_fields], kind)
+                chosen = model_of_kind(inner, node)
                 models, holder = [chosen] if chosen else inner, str(step)
         return models[0], holder
 
 
 def _kinds(models: Sequence[type[BaseModel]]) -> Iterator[str]:
     for model in models:
-        yield from get_args(model.model_fields["kind"].annotation)
+        yield from words_of(model, "kind")
 
 
 def _existing(entry: Node, steps: Steps) -> Steps:
@@ -457,11 +453,11 @@ def _with_stand_ins(parts: dict[str, dict[str, Any]], links: Sequence[PlanLink])
                 changes["key"] = _NOWHERE
             made[one.section].append(part.model_copy(update=changes))
         else:
-            made[one.section].append(_STAND_INS[one.role](one.name, feeders))
+            made[one.section].append(_stand_in(one.role, one.name, feeders))
     if any(getattr(part, "from_", ()) == (_NOWHERE,) for row in made.values() for part in row):
-        made[SOURCES.key].append(_STAND_INS["source"](_NOWHERE, ()))
+        made[SOURCES.key].append(_stand_in("source", _NOWHERE, ()))
     if loose:
-        made[SINKS.key].append(_STAND_INS["sink"](f"{_NOWHERE}.end", loose))
+        made[SINKS.key].append(_stand_in("sink", f"{_NOWHERE}.end", loose))
     return Plan(
         name="file",
         stores=tuple(made[STORES.key]),
@@ -473,13 +469,20 @@ def _with_stand_ins(parts: dict[str, dict[str, Any]], links: Sequence[PlanLink])
 
 
 _NOWHERE = "not.understood"
-_STAND_INS: dict[str, Callable[[str, tuple[str, ...]], object]] = {
-    "source": lambda name, _: JsonlSource(name=name, path=Setting("a.jsonl")),
-    "store": lambda name, _: SqliteStorePart(name=name, path=Setting("a.db")),
-    "pipe": lambda name, feeders: PipePart(name=name, from_=feeders),
-    "stage": lambda name, feeders: StagePart(name=name, from_=feeders, call="not:understood"),
-    "sink": lambda name, feeders: StdoutSink(name=name, from_=feeders),
+_STAND_INS: dict[str, NamedPart] = {
+    "source": JsonlSource(path=Setting("a.jsonl")),
+    "store": SqliteStorePart(path=Setting("a.db")),
+    "pipe": PipePart(from_=(_NOWHERE,)),
+    "stage": StagePart(from_=(_NOWHERE,), call="not:understood"),
+    "sink": StdoutSink(from_=(_NOWHERE,)),
 }
+
+
+def _stand_in(role: str, name: str, feeders: tuple[str, ...]) -> NamedPart:
+    """Not checked: what can't be understood may have a name, and feeders, that no part may have."""
+    part = _STAND_INS[role]
+    is_fed = "from_" in type(part).model_fields
+    return part.model_copy(update={"name": name, **({"from_": feeders} if is_fed else {})})
 
 
 def _is_newer(root: Mapping) -> bool:

@@ -4,13 +4,14 @@ in the file."""
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from typing import TYPE_CHECKING, Any, get_args, get_origin
 
 from pydantic import BaseModel
 
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.sources import AnySource
-from surepipe.pipelines.models.stages import AnySink, StagePart
+from surepipe.pipelines.models.stages import STAGE_KINDS, AnySink, StagePart
 from surepipe.pipelines.problems import mask, nearest
 from surepipe.pipelines.reading import Mapping as MappingNode
 from surepipe.pipelines.reading import Node, Scalar, YamlList, value_of
@@ -102,11 +103,27 @@ def _key(error: ErrorDetails) -> str:
 
 
 def _unknown(error: ErrorDetails, node: Node, model: type[BaseModel], what: str) -> str:
-    del node
     key = _key(error)
+    if key == "kind" and (instead := _instead_of_kind(node, model)):
+        return f"{key!r} is no key of {what}: {instead}"
     meant = nearest(key, keys_of(model))
     elsewhere = "" if meant.startswith("did you mean") else _others_with(key, model)
     return f"{key!r} is no key of {what}: {elsewhere or meant}"
+
+
+def _instead_of_kind(node: Node, model: type[BaseModel]) -> str:
+    """What says in a part without a kind what its kind would."""
+    word = node.written if isinstance(node, Scalar) else ""
+    if model is StagePart:
+        kind = (get_close_matches(word[:QUOTED_MAX], STAGE_KINDS, n=1) or STAGE_KINDS)[0]
+        does = {"key-by": "field", "batch": "{max: 100}"}.get(kind, "module:function")
+        known = ", ".join(STAGE_KINDS)
+        return (
+            f"a stage says by one of {known} what it does: leave kind out, and write {kind}: {does}"
+        )
+    if model is PipePart:
+        return "what carries a pipe is its route, which has a kind: write route: {kind: ...}"
+    return ""
 
 
 def _others_with(key: str, model: type[BaseModel]) -> str:

@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from surepipe.pipelines.simulate.simulating import Simulated, simulation_of
+from surepipe.pipelines.simulate.simulating import (
+    NotExercised,
+    Simulated,
+    SimulationFailed,
+    simulation_of,
+)
 from surepipe.simulation.options import Options
+
+__all__ = ["NotExercised", "Simulated", "SimulationFailed", "simulate_once"]
 
 
 def simulate_once(

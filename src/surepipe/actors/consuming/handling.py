@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterator
 from typing import TYPE_CHECKING, TypeAlias, cast
 
-from surepipe.actors.codecs import Codec, Undecodable
+from surepipe.actors.codecs import Codec
 from surepipe.actors.consuming.committed import (
     Commits,
     CommittedBatchHandler,
@@ -24,8 +24,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import require_plain
 from surepipe.actors.consuming.lanes import LaneWork
-from surepipe.actors.ends.face import ReceivingFace, StartingFace
-from surepipe.core.effects import Letter
+from surepipe.actors.ends.face import LettersFace, ReceivingFace, StartingFace
 from surepipe.errors import MisuseError
 
 CoroutineHandler: TypeAlias = Callable[[object], Awaitable[object]]
@@ -53,7 +52,7 @@ if TYPE_CHECKING:
     )
 
 
-class HandlingFace(ReceivingFace, StartingFace):
+class HandlingFace(ReceivingFace, StartingFace, LettersFace):
     """Receiving by handlers and loops. Whoever derives from this sets ``receiver`` and ``_commits``."""
 
     _commits: Commits | None
@@ -132,18 +131,6 @@ class HandlingFace(ReceivingFace, StartingFace):
         """What each lane has in work now, ordered by lane; empty without lanes (see ``key``)."""
         return self.receiver.leases()
 
-    def message_of(self, letter: Letter) -> object:
-        """The message that a dead letter of this pipe holds, as its handler got it.
-
-        Raises ValueError where that is what no handler could get: its bytes are ``letter.payload``.
-        """
-        try:
-            return self._codec.decode(letter.payload)
-        except Undecodable as error:
-            raise ValueError(
-                f"the letter holds no message of {self._noun} {self.name}: {error}"
-            ) from error
-
     def _check(self, handler: AnyHandler | AnyBatchHandler) -> None:
         self._check_open()
         self._check_unused()
@@ -167,6 +154,7 @@ class HandlingFace(ReceivingFace, StartingFace):
 
         A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
         begins with it. The loop ends when the end is closed, or finished (see ``finish``) and everything was
-        settled. MisuseError for a second loop, beside a handler, with boundary ``"committed"``, and with lanes.
+        settled. MisuseError for a second loop, beside a handler, with boundary ``"committed"``, and with lanes;
+        PipeClosed for one that is begun when the end has ended.
         """
         return super().__iter__()

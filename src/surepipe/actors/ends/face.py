@@ -13,7 +13,7 @@ from itertools import islice
 from types import TracebackType
 from typing import TYPE_CHECKING, Literal, NoReturn, Self, TypeAlias, cast
 
-from surepipe.actors.codecs import CodecChoice, choose_codec, encode_all
+from surepipe.actors.codecs import CodecChoice, Undecodable, choose_codec, encode_all
 from surepipe.actors.consuming.consumer import TaskLoop, pull
 from surepipe.actors.consuming.coroutines import (
     HandlerKind,
@@ -28,6 +28,7 @@ from surepipe.actors.ends.sender import SenderEnd
 from surepipe.actors.host import NodeEnd
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.core.callables import require_name, require_seconds, require_several
+from surepipe.core.effects import Letter
 from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed, PipeFull
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
@@ -241,6 +242,22 @@ def _after(sent: int, error: BaseException) -> BaseException:
     return type(error)(f"{text}; {sent} messages of the pieces before it were accepted")
 
 
+class LettersFace(Named):
+    """Dead letters, as whoever gets or replays them reads them."""
+
+    def message_of(self, letter: Letter) -> object:
+        """The message that a dead letter of this pipe holds, as its handler got it, or would get it.
+
+        Raises ValueError where that is what no handler could get: its bytes are ``letter.payload``.
+        """
+        try:
+            return self._codec.decode(letter.payload)
+        except Undecodable as error:
+            raise ValueError(
+                f"the letter holds no message of {self._noun} {self.name}: {error}"
+            ) from error
+
+
 class SendingFace(Named):
     """Sending. Whoever derives from this sets ``sender`` and ``_put``."""
 
@@ -392,8 +409,13 @@ class ReceivingFace(Named):
 
         A loop that is left early (``break``, an exception) leaves its last message unsettled: the next loop
         over the pipe begins with it. The loop ends when the pipe is closed, or finished (see ``finish``) and
-        everything was settled. One loop at a time, and none beside a handler: MisuseError.
+        everything was settled. One loop at a time, and none beside a handler: MisuseError. PipeClosed for one that
+        is begun when the pipe has ended.
         """
+        if (
+            self.receiver.works.ended
+        ):  # while ``close`` waits, a loop may still take what it waits for
+            self._check_open()
         self._check_loop()
         return self._iterate()
 
@@ -444,7 +466,7 @@ class ReceivingFace(Named):
     def _check_open(self) -> None:
         if self._is_closed:
             raise PipeClosed(
-                f"{self._noun} {self.name} is closed: no message will come to a handler"
+                f"{self._noun} {self.name} is closed: no message will come to a handler or loop"
             )
 
     def _check_unused(self) -> None:

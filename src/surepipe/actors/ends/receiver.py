@@ -588,6 +588,7 @@ class ReceiverEnd(NodeEnd):
         ):  # one that was just made learns first how far it was, which is no wait for more
             works.signal.wait(lambda: works.ended or self.incarnation > 0, BEGUN_S)
             timeout = max(0.0, timeout - (self.runtime.now() - begun) / 1_000_000)
+        self._tell_of_later_start(target, BEGUN_S if timeout is None else 0.0)
         streams = (0, self.incarnation, target[0])
 
         def is_there() -> bool:
@@ -596,6 +597,19 @@ class ReceiverEnd(NodeEnd):
         works.signal.wait(is_there, timeout)
         works.raise_failure()
         return self._is_past(target)
+
+    def _tell_of_later_start(self, end: tuple[int, int], begun_s: float) -> None:
+        """Log why nothing is settled of what is in the stream: this reader is to begin behind all of it.
+        ``begun_s``: how long it may take to find that it has a place already."""
+        works, start = self.works, stream_layer(self._layers).start
+        if not isinstance(start, int) or start <= end[1]:
+            return
+        if not works.signal.wait(lambda: works.ended or self.incarnation > 0, begun_s):
+            logger.warning(
+                "pipe %s: catch_up waits for messages that are still to come: this reader has no place yet and "
+                "begins at entry %d (start), and the next that comes into the stream is entry %d",
+                *(self.name, start, end[1]),
+            )
 
     def _end_within(self, timeout: float) -> tuple[int, int] | None:
         """Where the stream ends; None when the store does not say so in time (to look may take a second). A store

@@ -11,6 +11,7 @@ from functools import cache, partial
 from itertools import islice
 from typing import Protocol, TypeAlias, cast, runtime_checkable
 
+from surepipe.actors.codecs import Codec, wire_form
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.store_calls import StateStore
@@ -68,7 +69,7 @@ from surepipe.errors import (
 )
 from surepipe.guarantees import hops
 from surepipe.pipes.options import LayerOptions
-from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms, difference
+from surepipe.pipes.stack.agreement import LAYER_ABOVE, Terms, difference, stack_text
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.pipes.stream.position import commit_of
@@ -91,6 +92,17 @@ OTHERS_MAX = 64
 """So many other producers are asked for their layers: who has more of them has sinks, which have none."""
 TAG = 1
 TRIES = 8
+
+
+def sink_of(producer: str) -> str:
+    """Who noted the terms of a sink: without a transaction each of its messages is a producer of its own,
+    PIPELINE/SINK/IDENTITY."""
+    return "/".join(producer.split("/", 2)[:2])
+
+
+def bare_terms(codec: Codec) -> Terms:
+    """Those of a sink or source of a pipeline: a stream, and no layers above it."""
+    return Terms(stack_text([Stream()]), wire_form(codec))
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,6 +138,8 @@ class StackRecords:
         self._terms = terms
         self._runtime = runtime
         self._compared: dict[str, int] = {}
+        self._sinks: set[str] = set()
+        """Those whose terms are as they should be."""
         self._words_seen = 0
         self._looked_at = 0
         self.told: Callable[[str], object] | None = None
@@ -245,11 +259,16 @@ class StackRecords:
         return OtherStack(f"{why.reason}{self._other_beginning(index)}")
 
     def _why_not(self, producer: str, epoch: int, index: int) -> OtherStack | Unavailable | None:
-        if self._compared.get(producer) == epoch:
+        sink = sink_of(producer)
+        if self._compared.get(producer) == epoch or sink in self._sinks:
             return None
         try:
             stretches = self._written_by(producer)
             terms = [stretch.terms for stretch in stretches if stretch.above < epoch]
+            if not terms and sink != producer:
+                terms = [stretch.terms for stretch in self._written_by(sink)]
+                if terms and terms[-1].fits(self._terms):
+                    self._sinks.add(sink)
             if not terms or terms[-1].fits(self._terms):
                 self.require_alone(producer)
                 self._compared[producer] = epoch

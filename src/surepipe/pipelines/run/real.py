@@ -212,6 +212,7 @@ class RealEnvironment:
                     start=part.start,
                     check=check,
                     keeps=keeps,
+                    compared_by=self.runtime,
                 )
             case RedisStreamSource():
                 url = self._redis_url(part.store)

@@ -246,9 +246,8 @@ class PlanEngine:
         home = homes_before(self.plan, sink.name).pop()  # there is one: see ``on_actors``
         if isinstance(sink, StreamSink):
             store = self.stores[sink.store]
-            return IntoStream(
-                store, sink.stream, f"{self.plan.name}/{sink.name}", choose_codec("auto")
-            )
+            name, runtime = f"{self.plan.name}/{sink.name}", self._environment.runtime
+            return IntoStream(store, sink.stream, name, choose_codec("auto"), noted_by=runtime)
         cursor = None
         if home is not None and sink.commits:
             kind = FileLog if isinstance(sink, JsonlSink | CsvSink) else StoreCursor

@@ -17,7 +17,8 @@ from typing import Protocol
 from surepipe.actors.codecs import Codec
 from surepipe.actors.consuming.consumer import OutletLost
 from surepipe.actors.ends.intake import SenderEntry
-from surepipe.actors.runtime import CallerSignal
+from surepipe.actors.ends.stores import StackRecords, bare_terms
+from surepipe.actors.runtime import CallerSignal, Runtime
 from surepipe.core.effects import SaveState, WriteFailed, WriteFenced, WriteStored
 from surepipe.core.store_requests import (
     KEEP_ALL,
@@ -132,10 +133,13 @@ class IntoStream:
         codec: Codec,
         retention: Retention = KEEP_ALL,
         told: WriterTrace | None = None,
+        noted_by: Runtime | None = None,
     ) -> None:
         """Makes the stream when it is not there. Raises StoreUnavailable, ConfigurationError.
 
         ``told`` hears of each run that a transaction has stored, and first of all what former lives have.
+        ``noted_by``: beside the stream it is noted how it is written, for readers that are configured apart, as
+        a sender does; StacksDiffer where what is still to be read is written in another way.
         """
         self.stream = stream
         self._told = told
@@ -150,6 +154,10 @@ class IntoStream:
         outcome = store.create(stream, 1, retention)
         if not isinstance(outcome, Created | Exists):
             raise _as_error(stream, outcome)
+        if noted_by is not None:
+            terms = bare_terms(codec)
+            records = StackRecords(store, stream, outcome.incarnation, terms, noted_by)
+            records.begin_to_write(producer, lambda: False)
         self._counted: tuple[int, int] = (0, 0)
         """Epoch and seq of the last message that somebody was told of."""
         if told is not None:

@@ -10,6 +10,8 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from surepipe.actors.codecs import Codec
+from surepipe.actors.ends.stores import StackRecords, bare_terms
+from surepipe.actors.runtime import Runtime
 from surepipe.core.store_requests import (
     KEEP_ALL,
     Batch,
@@ -21,13 +23,14 @@ from surepipe.core.store_requests import (
     Failed,
     Identity,
     NoStream,
+    OtherStack,
     Owner,
     Store,
     StreamInfo,
     Unavailable,
     said_of,
 )
-from surepipe.errors import ConfigurationError, StoreReset, StoreUnavailable
+from surepipe.errors import ConfigurationError, StacksDiffer, StoreReset, StoreUnavailable
 from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is, refused
 
@@ -39,7 +42,8 @@ _CLAIMANT = 1
 class StreamRows:
     """The entries of a stream. It is a registered reader, so that retention spares what it has still to read.
 
-    ``trims``: nobody else reads the stream, and what was taken goes.
+    ``trims``: nobody else reads the stream, and what was taken goes. ``compared_by``: what was written with
+    layers, or another codec, as its writer has noted, is not read.
     """
 
     def __init__(
@@ -53,9 +57,12 @@ class StreamRows:
         trims: bool = False,
         check: Check = as_it_is,
         keeps: bool = False,
+        compared_by: Runtime | None = None,
     ) -> None:
         self._store = store
         self._keeps = keeps
+        self._compared_by = compared_by
+        self._records: StackRecords | None = None
         self._stream = stream
         self._codec = codec
         self._reader = reader
@@ -70,6 +77,14 @@ class StreamRows:
     def begin(self, after: str) -> None:
         """Find the place. Raises StoreReset when the stream was made anew since."""
         self._incarnation, self._anchor = self._made(), None
+        if self._compared_by is not None:
+            self._records = StackRecords(
+                self._store,
+                self._stream,
+                self._incarnation,
+                bare_terms(self._codec),
+                self._compared_by,
+            )
         if not after:
             self._next = self._first()
         else:
@@ -105,8 +120,9 @@ class StreamRows:
         return info.earliest if self._start == "earliest" else info.next
 
     def read(self, rows_max: int) -> Sequence[SourceRow] | None:
-        """The next entries. Raises StoreUnavailable; StoreReset when entries are gone that were not read."""
-        outcome = self._store.read(
+        """The next entries. Raises StoreUnavailable; StoreReset when entries are gone that were not read;
+        StacksDiffer at those that were written in another way."""
+        outcome: object = self._store.read(
             self._stream,
             self._next,
             rows_max,
@@ -114,6 +130,8 @@ class StreamRows:
             self._incarnation,
             anchor=self._anchor,
         )
+        if self._records is not None and isinstance(outcome, Batch):
+            outcome = self._records.compared(self._reader, outcome)
         match outcome:
             case Batch():
                 return self._rows(outcome)
@@ -121,6 +139,8 @@ class StreamRows:
                 return []
             case Unavailable():
                 raise StoreUnavailable(said_of("stream", self._stream, outcome))
+            case OtherStack(reason):
+                raise StacksDiffer(reason)
             case Failed():
                 raise StoreReset(said_of("stream", self._stream, outcome))
             case Diverged(found):

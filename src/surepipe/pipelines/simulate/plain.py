@@ -202,8 +202,10 @@ class Plain:
     """of each message that a pipe handed over: what stages answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
-    keyless: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
+    keyless: dict[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """sentences about effects that happened once more when their message was tried again, with their stages"""
+    unnamed: dict[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
+    """the same about all that have no key"""
     sharing: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """the same about effects that happened once for several messages, as these share a key"""
     retold: dict[str, tuple[str, object, object, object]] = field(
@@ -318,11 +320,9 @@ class PlainRun(Deployment):
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
-        self.found.keyless = {
-            text: OfEffect(stage, (outside.name, action))
-            for outside in world.outsides
-            for text, stage, action in outside.keyless.values()
-        }
+        for outside in world.outsides:
+            self.found.keyless |= _of_effects(outside, outside.keyless)
+            self.found.unnamed |= _of_effects(outside, outside.unnamed)
         self.found.sharing = dict(self._sharing(world.outsides))
         self.found.effects = all_done(world.outsides)
         for outside in world.outsides:
@@ -783,6 +783,10 @@ class PlainRun(Deployment):
         self._numbers[name] += 1
         epoch = NOBODY if self._known else 2 if self._backwards else 1
         return About(name, epoch, self._numbers[name])
+
+
+def _of_effects(outside: Outside, told: Mapping[str, tuple[str, str, str]]) -> dict[str, OfEffect]:
+    return {text: OfEffect(stage, (outside.name, action)) for text, stage, action in told.values()}
 
 
 def _keys_in_turn(held: Iterable[_Held]) -> Iterator[_Held]:

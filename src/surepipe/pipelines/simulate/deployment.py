@@ -621,7 +621,8 @@ class PlanDeployment(Deployment):
             EFFECT_LOST,
             len(world.rows) - 1,
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
-            "What a stage keeps for later is lost with its process: do it while the message is handled, or "
+            "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
+            "the message is handled, and note it behind that, or "
             f"{in_transaction(self.plan)}.",
             end=outside,
             content=self._effects[first],

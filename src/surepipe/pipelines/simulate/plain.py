@@ -172,6 +172,17 @@ class _Held:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a function that came to its end, and what it gave."""
+
+    part: StagePart | PythonSink
+    entry: Entry
+    about: About
+    message: object
+    given: object
+
+
 class _SaidOtherwise(Exception):
     """A stage behind a book has ended its message: it goes no further there."""
 
@@ -248,6 +259,8 @@ class PlainSubject:
     digest, in order; what follows from an identity is then what it is there. ``batches``: how many messages fall
     into a batch, if it may have so many. ``by_key``: of other orders, one that the plan allows: messages of one
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
+    ``afterwards``: functions are called once more for each message when all are through, as after a crash that
+    brings it again.
     """
 
     of: PlanSubject
@@ -255,6 +268,7 @@ class PlainSubject:
     twice: bool = False
     batches: int = 1
     by_key: bool = False
+    afterwards: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
@@ -287,6 +301,8 @@ class PlainRun(Deployment):
         self._backwards = how.backwards
         self._by_key = how.by_key
         self._twice = how.twice
+        self._afterwards = how.afterwards
+        self._through_it: list[_Call] = []
         self._batches = how.batches
         self._waiting: dict[str, list[tuple[object, About]]] = {}
         """Of each batch that has begun: what is in it."""
@@ -370,6 +386,8 @@ class PlainRun(Deployment):
         while self._waiting:
             with suppress(Exception):  # as in _give
                 self._give_batch(next(iter(self._waiting)))
+        for call in self._through_it:
+            self._call_again(call)
 
     def _in_turn(self, items: Sequence[T]) -> Iterable[T]:
         return reversed(items) if self._backwards else items
@@ -687,7 +705,7 @@ class PlainRun(Deployment):
         context = self._context(part, about) if entry.asks else None
         try:
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
-            again = deepcopy(message) if self._twice else None
+            again = deepcopy(message) if self._twice or self._afterwards else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
@@ -699,17 +717,11 @@ class PlainRun(Deployment):
             handled = Handled(text, (*self._it.origin, self._it.calls[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
+            call = _Call(part, entry, about, again, given)
             if self._twice:
-                self._life.sleep(GAP_US)
-                later = self._context(part, about, 2) if entry.asks else None
-                with suppress(Exception):  # what it raises now, no real run has asked for
-                    second = self._entered(part, entry, later, about, deepcopy(again))
-                    is_put_off = isinstance(given, Later) or isinstance(second, Later)
-                    is_other = not is_put_off and canonical(second) != canonical(given)
-                    if isinstance(part, StagePart) and is_other:
-                        place = place_of_function(entry.function)
-                        where = f"{part.name} ({place})" if place else part.name
-                        self.found.retold.setdefault(part.name, (where, again, given, second))
+                self._call_again(call)
+            if self._afterwards:
+                self._through_it.append(replace(call, given=deepcopy(given)))
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
@@ -724,6 +736,21 @@ class PlainRun(Deployment):
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
         return given
+
+    def _call_again(self, call: _Call) -> None:
+        """As a second attempt that nobody remembers."""
+        self._life.sleep(GAP_US)
+        part, entry, about, given = call.part, call.entry, call.about, call.given
+        self._remember(part.name)
+        context = self._context(part, about, 2) if entry.asks else None
+        with suppress(Exception):  # what it raises now, no real run has asked for
+            second = self._entered(part, entry, context, about, deepcopy(call.message))
+            is_put_off = isinstance(given, Later) or isinstance(second, Later)
+            is_other = not is_put_off and canonical(second) != canonical(given)
+            if isinstance(part, StagePart) and is_other:
+                place = place_of_function(entry.function)
+                where = f"{part.name} ({place})" if place else part.name
+                self.found.retold.setdefault(part.name, (where, call.message, given, second))
 
     def _remember(self, part: str) -> None:
         """From here on code of this part runs, with the memory of its node."""

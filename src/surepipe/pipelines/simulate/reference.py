@@ -33,6 +33,7 @@ from surepipe.pipelines.simulate.ends import (
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import (
+    ATTEMPT,
     Came,
     Identities,
     Keys,
@@ -336,7 +337,9 @@ class _Outside:
 
 def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer or act otherwise when a message is tried again, later, or among others."""
-    yield from _retold(runs, twice)
+    retold = dict(_retold(runs, twice))
+    yield from retold.items()
+    yield from _overtaken(runs, {*retold.values()})
     yield from _put_off(runs)
     if not twice.slips and runs.by_hand.keys:
         yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
@@ -587,13 +590,14 @@ def plainly(
     later: bool = False,
     by_key: bool = False,
     batches: int = 1,
+    afterwards: bool = False,
     identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
-    messages fall into one."""
+    messages fall into one. ``afterwards``: functions are called once more for each when all are through."""
     backwards = backwards or by_key
-    plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
+    plain = PlainSubject(subject, backwards, twice, batches, by_key, afterwards, identities or {})
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
@@ -619,6 +623,35 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The same of stages that ask what was done outside, and meet what later messages have done. ``known``: those
+    of which it is told already."""
+    asking = {stage for stage, names in runs.by_hand.asking.items() if {*names} - {ATTEMPT}}
+    if not asking - {*known}:
+        return
+    afterwards = plainly(runs.subject, runs.calm, afterwards=True)
+    for stage, (where, message, first, second) in afterwards.retold.items():
+        if stage in asking and stage not in known and _is_told_alike(runs, stage):
+            once, again = brief_apart(repr(first), repr(second))
+            told = (
+                f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that is tried again "
+                "after other messages, as any may be: it asks what was done outside, and they have added to that. "
+                'Let who asks (a double, say) count up to its own message alone, see "A stage that uses a '
+                'database" in docs/simulation.md'
+            )
+            yield told, stage
+
+
+def _is_told_alike(runs: _Runs, stage: str) -> bool:
+    """Whether a stage answers the same in the same order, whoever its messages are, and at whatever time."""
+    return all(
+        runs.of_strangers.answers.get(message, {}).get(said, answer) == answer
+        for message, one in runs.by_hand.answers.items()
+        for said, answer in one.items()
+        if said[0] == stage
+    )
 
 
 def _keys_told(*found: Plain) -> Keys:

@@ -721,3 +721,19 @@ def test_a_stage_that_meets_what_later_messages_have_done_is_told_of_it(
 def test_a_stage_that_counts_up_to_its_own_message_is_held() -> None:
     """X-24: it answers the same whatever came after it."""
     assert simulation(counts_up_to_its_own).run(range(2)).runs == 2
+
+
+def test_what_a_handler_answers_is_left_to_its_check() -> None:
+    """X-70: it goes nowhere, so what later messages make of it is no matter."""
+    rows = [{"n": n} for n in range(4)]
+
+    def build() -> object:
+        bank = Outside("bank")
+
+        def charge(row: Row) -> int:
+            bank.do("charge", row["n"], key=row["n"])
+            return len(bank.count("charge"))
+
+        return charge, lambda _: set(bank.count("charge").values()) == {1}
+
+    assert simulation_of(build, messages=rows, faults="none").run(range(2)).runs == 2

@@ -627,9 +627,10 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
 
 def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]:
     """The same of stages that ask what was done outside, and meet what later messages have done. ``known``: those
-    of which it is told already."""
+    of which it is told already. What a handler alone answers goes nowhere, and a check says what matters there."""
     asking = {stage for stage, names in runs.by_hand.asking.items() if {*names} - {ATTEMPT}}
-    if not asking - {*known}:
+    goes_nowhere = runs.subject.needs_all and runs.subject.functions().check is not None
+    if goes_nowhere or not asking - {*known}:
         return
     afterwards = plainly(runs.subject, runs.calm, afterwards=True)
     for stage, (where, message, first, second) in afterwards.retold.items():

@@ -7,6 +7,7 @@ import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
+from typing import cast
 
 import pytest
 
@@ -612,10 +613,15 @@ def test_a_check_says_what_has_to_hold_of_an_effect_without_a_key() -> None:
 # Effects that depend on the order of messages.
 
 
+def known_rows() -> list[int]:
+    """All so far."""
+    return [cast("int", n) for n in ledger.count("row")]
+
+
 def rises(row: Row) -> bool:
     """Whether an earlier row is known: so it depends on which of them came before."""
     ledger.do("row", row["n"], key=row["n"])
-    return any(n < row["n"] for n in ledger.count("row"))
+    return min(known_rows()) < row["n"]
 
 
 BEHIND_A_FILTER = """\
@@ -656,6 +662,12 @@ def test_a_lost_effect_is_noticed_behind_a_filter_that_goes_by_earlier_messages(
         assert not found.retold
 
 
+def is_any_posted(run: object) -> bool:
+    """It asks for the effect, and would mind if there was none."""
+    del run
+    return len(mail.count("post")) > 0
+
+
 def test_effects_whose_number_follows_from_an_order_that_nobody_promises_are_not_judged() -> None:
     """X-26: nobody knows how many there are to be, so a loss is not seen."""
     head = HEAD.replace("boundary: committed", "layers: [resend]")
@@ -663,7 +675,7 @@ def test_effects_whose_number_follows_from_an_order_that_nobody_promises_are_not
     with pytest.raises(NotExercised, match=said):
         behind_a_filter(posts_by_key, faults="none", head=head).run(range(2))
     plan = simulation(posts_by_key, BEHIND_A_FILTER, head=head).subject.plan
-    checked = simulation_of(plan, faults="none", check=lambda _: len(mail.count("post")) > 0)
+    checked = simulation_of(plan, faults="none", check=is_any_posted)
     assert not any("how often" in text for text in checked.campaign(range(1)).retold)
 
 
@@ -695,7 +707,7 @@ def counts_all_parts(row: Row) -> Iterator[Mapping[str, int]]:
 def is_the_last(row: Row) -> bool:
     """The first of a filter: all but what came before others."""
     ledger.do("row", row["n"], key=row["n"])
-    return max(ledger.count("row")) == row["n"]
+    return max(known_rows()) == row["n"]
 
 
 COUNTING = [
@@ -734,6 +746,10 @@ def test_what_a_handler_answers_is_left_to_its_check() -> None:
             bank.do("charge", row["n"], key=row["n"])
             return len(bank.count("charge"))
 
-        return charge, lambda _: set(bank.count("charge").values()) == {1}
+        def check(run: object) -> bool:
+            del run
+            return set(bank.count("charge").values()) == {1}
+
+        return charge, check
 
     assert simulation_of(build, messages=rows, faults="none").run(range(2)).runs == 2

@@ -260,7 +260,7 @@ class PlainSubject:
     into a batch, if it may have so many. ``by_key``: of other orders, one that the plan allows: messages of one
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
     ``afterwards``: functions are called once more for each message when all are through, as after a crash that
-    brings it again.
+    brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
     """
 
     of: PlanSubject
@@ -269,6 +269,7 @@ class PlainSubject:
     batches: int = 1
     by_key: bool = False
     afterwards: bool = False
+    forgetting: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
@@ -302,6 +303,7 @@ class PlainRun(Deployment):
         self._by_key = how.by_key
         self._twice = how.twice
         self._afterwards = how.afterwards
+        self._forgetting = how.forgetting
         self._through_it: list[_Call] = []
         self._batches = how.batches
         self._waiting: dict[str, list[tuple[object, About]]] = {}
@@ -395,6 +397,9 @@ class PlainRun(Deployment):
     # Where a message goes.
 
     def _give(self, source: str, place: int, message: object) -> None:
+        if self._forgetting:
+            self._subject.memory.reset()
+            self._entries.clear()
         self._it, self._way = _Given((source, place), len(self._given)), ()
         self._given.append(self._it)
         self._made_of = (self._original(source, _digest_in_letter(message)),)

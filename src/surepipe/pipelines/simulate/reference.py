@@ -202,8 +202,12 @@ class _Runs:
 
     @cached_property
     def of_strangers(self) -> Plain:
-        """The run in the same order, of messages of other identities, on another day, with other chances."""
-        return plainly(self.subject, self.otherwise, later=True, identities={("", ""): ()})
+        """The run in the same order, of messages of other identities, on another day, with other chances, and each
+        in a process of its own: what is the same there follows from the order and from what is outside."""
+        strangers: Identities = {("", ""): ()}
+        return plainly(
+            self.subject, self.otherwise, later=True, forgetting=True, identities=strangers
+        )
 
     def fallen(self, end: str) -> Sequence[Plain]:
         """Those runs, as far as batches may matter to what an end has."""
@@ -591,13 +595,17 @@ def plainly(
     by_key: bool = False,
     batches: int = 1,
     afterwards: bool = False,
+    forgetting: bool = False,
     identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
-    messages fall into one. ``afterwards``: functions are called once more for each when all are through."""
+    messages fall into one. ``afterwards``: functions are called once more for each when all are through.
+    ``forgetting``: each comes to a process that knows nothing of those before."""
     backwards = backwards or by_key
-    plain = PlainSubject(subject, backwards, twice, batches, by_key, afterwards, identities or {})
+    plain = PlainSubject(
+        subject, backwards, twice, batches, by_key, afterwards, forgetting, identities or {}
+    )
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)

@@ -256,11 +256,11 @@ class PlanDeployment(Deployment):
         *,
         slips: Mapping[str, tuple[str, str]] | None = None,
         effects: Mapping[Effect, str] | None = None,
-        once: Once | None = None,
         keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
         veils: Mapping[str, Veil] | None = None,
         offspring: Offspring | None = None,
+        once: Once | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -283,11 +283,11 @@ class PlanDeployment(Deployment):
         self._expected = expected
         self._slips = slips or {}
         self._effects = effects or {}
-        self._once = once or {}
         self._keyed = keyed or {}
         self._ways_by_key = ways_by_key or {}
         self._veils = veils or {}
         self._offspring = offspring or Offspring()
+        self._once = once or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None

@@ -76,10 +76,10 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         expected=found.expected,
         slips=found.slips,
         effects=found.effects,
-        once=found.once,
         keyed=found.keyed,
         veils=found.veils,
         offspring=found.offspring,
+        once=found.once,
     )
 
 

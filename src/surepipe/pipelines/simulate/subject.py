@@ -105,12 +105,12 @@ class PlanSubject:
     """of each end whose messages are not the same in each run: what is not compared of them"""
     offspring: Offspring = field(default_factory=Offspring)
     """what is to come of each message, and so what its dead letter takes with it"""
+    once: Once = field(default_factory=dict[tuple[str, Effect], int])
+    """what has no key, and is done once all the same where a message is tried again without faults"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     """what is done outside when nothing goes wrong, and who asks for it"""
-    once: Once = field(default_factory=dict[tuple[str, Effect], int])
-    """what has no key, and is done once all the same where a message is tried again without faults"""
     references: dict[int, Reference] = field(
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
@@ -284,10 +284,10 @@ class PlanSubject:
             self.expected,
             slips=self.slips,
             effects=self.effects,
-            once=self.once,
             keyed=self.keyed,
             veils=self.veils,
             offspring=self.offspring,
+            once=self.once,
             ways_by_key=self.ways_by_key,
             memory=self.memory,
         )

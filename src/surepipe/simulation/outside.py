@@ -116,6 +116,10 @@ class Outside:
         self.keyless: dict[str, tuple[str, str, str]] = {}
         """What is done once more, as no key names it, when a message is tried again, the stage that does it, and
         the action: by the place of the call."""
+        self.unnamed: dict[str, tuple[str, str, str]] = {}
+        """The same of all that no key names, whether or not a second attempt does it once more."""
+        self.done_for: dict[tuple[str, str, str, Hashable], Counter[int]] = {}
+        """Of each of these effects, by the stage that did it and its message: how often each call did it."""
         self.asked_by: dict[tuple[str, Hashable], str] = {}
         """Who asked for each effect first, and where: ``stage (file:line)``."""
         self.named: dict[tuple[str, str], dict[tuple[Hashable, str], dict[str, None]]] = {}
@@ -184,13 +188,12 @@ class Outside:
         other = next((one for one in earlier if one not in (None, key)), None)
         if key is not None and other is not None:
             self._change_of_key(action, other, use, key, use)
-        if key is None and earlier and not any(earlier):
-            told = (
-                f"stage {use.stage} does {self.name} {action} {use.value!r} without a key{use.place}, so it is "
-                "done once more when its message is tried again, as any message may be: name it by a key that "
-                "stays the same, such as context.id.key, or say what has to hold outside (simulate: check:)"
-            )
-            self.keyless.setdefault(use.place, (told, use.stage, action))
+        if key is None and use.message:
+            what = f"stage {use.stage} does {self.name} {action} {use.value!r} without a key{use.place}"
+            self.unnamed.setdefault(use.place, (f"{what}{_LEFT_OUT}", use.stage, action))
+            if earlier and not any(earlier):
+                told = f"{what}, so it is done once more{_AS_ANY}"
+                self.keyless.setdefault(use.place, (told, use.stage, action))
 
     def _hold_to_others(self, action: str, key: str, use: _Use, call: int) -> None:
         """Of two effects that have one key the second is not done. What the key is of at another attempt is no
@@ -287,11 +290,20 @@ class Outside:
                 self._tell(f"{action} {value!r}: the key is known, nothing is done", key)
                 return False
             self._keys[name] = None
+        else:
+            self._note_without_key(action, value)
         done = self._done.setdefault(action, Counter())
         done[value] += 1
         times = "" if done[value] == 1 else f", for the {ordinal(done[value])} time"
         self._tell(f"{action} {value!r}{times}", key)
         return True
+
+    def _note_without_key(self, action: str, value: Hashable) -> None:
+        world = self._world
+        if world is not None and world.speaks is not None:
+            message, call = world.handling
+            whose = world.speaking, message, action, value
+            self.done_for.setdefault(whose, Counter())[call] += 1
 
     def _tell(self, text: str, key: object) -> None:
         if self._world is not None:
@@ -339,6 +351,17 @@ class Outside:
             yield
         finally:
             self._done = before
+
+
+_BY_A_KEY = (
+    "name it by a key that stays the same, such as context.id.key, or say what has to hold outside (simulate: "
+    "check:)"
+)
+_AS_ANY = f" when its message is tried again, as any message may be: {_BY_A_KEY}"
+_LEFT_OUT = (
+    ": a second attempt at its message leaves it out, but nothing says that one does so after a process that has "
+    f"ended right behind it: {_BY_A_KEY}"
+)
 
 
 class _Uncounted(Exception):

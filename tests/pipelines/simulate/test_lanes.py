@@ -240,9 +240,11 @@ def booked() -> list[tuple[str, int]]:
 
 
 def balance(row: Mapping[str, object]) -> dict[str, object]:
-    """Of a customer so far, in a database; messages of each come in their order."""
-    books.do("book", (row["customer"], row["n"]), key=(row["customer"], row["n"]))
-    return {**row, "balance": sum(n for customer, n in booked() if customer == row["customer"])}
+    """Of a customer up to this message, in a database; messages of each come in their order."""
+    own = cast("tuple[str, int]", (row["customer"], row["n"]))
+    books.do("book", own, key=own)
+    up_to_it = booked()[: booked().index(own) + 1]
+    return {**row, "balance": sum(n for customer, n in up_to_it if customer == row["customer"])}
 
 
 def high(row: Mapping[str, int]) -> Mapping[str, int] | None:

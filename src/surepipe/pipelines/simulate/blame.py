@@ -22,7 +22,13 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
 from surepipe.simulation.options import Options
 from surepipe.simulation.report.story import Numbers
-from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY, brief_apart, differ
+from surepipe.simulation.report.words import (
+    EFFECT_LOST,
+    EFFECT_REPEATED,
+    IDEMPOTENCY_KEY,
+    brief_apart,
+    differ,
+)
 from surepipe.simulation.results import Counterexample, RunResult
 
 
@@ -202,8 +208,8 @@ def _varying(plain: Plain, again: Plain) -> frozenset[str]:
 def _with_an_effect(
     run: _Run, result: RunResult, violation: Violation
 ) -> tuple[_Place | None, int] | None:
-    """For which message a stage asked for an effect with a wrong key, and at which row; or the first that it was
-    through with when its process ended, with all that it had put off."""
+    """For which message a stage asked for an effect with a wrong key, or did one once more, and at which row; or
+    the first that it was through with when its process ended, with all that it had put off."""
     asked: Row | None = None
     done: Row | None = None
     stage = violation.content.partition(" (")[0]
@@ -217,7 +223,8 @@ def _with_an_effect(
             str(told.get("text", "")) if (row.kind, row.node) == ("effect", violation.end) else ""
         )
         is_it = bool(text) and text.startswith(violation.content)
-        if violation.name == IDEMPOTENCY_KEY and is_it and asked is not None:
+        is_named = violation.name in (IDEMPOTENCY_KEY, EFFECT_REPEATED)
+        if is_named and is_it and asked is not None:
             return run.place(asked), row.step
         is_end = row.kind == Kind.CRASH and done is not None and row.node == done.node
         if violation.name == EFFECT_LOST and is_end and done is not None:

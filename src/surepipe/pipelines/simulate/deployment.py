@@ -41,11 +41,13 @@ from surepipe.pipelines.simulate.ends import (
     Effect,
     Ends,
     Offspring,
+    Once,
     RunOutcome,
     SetAside,
     about_what,
     all_done,
     canonical,
+    done_again,
     judge_ends,
     judge_keys,
     slips_of,
@@ -85,7 +87,8 @@ from surepipe.simulation.actors.stores import (
     SimulatedSide,
 )
 from surepipe.simulation.network import Link
-from surepipe.simulation.report.words import EFFECT_LOST, IDEMPOTENCY_KEY
+from surepipe.simulation.outside import ordinal
+from surepipe.simulation.report.words import EFFECT_LOST, EFFECT_REPEATED, IDEMPOTENCY_KEY
 from surepipe.simulation.timeline import as_detail, digest_of
 from surepipe.simulation.world import Deployment, World
 from surepipe.storage.letters import decode as letter_of
@@ -257,6 +260,7 @@ class PlanDeployment(Deployment):
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
         veils: Mapping[str, Veil] | None = None,
         offspring: Offspring | None = None,
+        once: Once | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -283,6 +287,7 @@ class PlanDeployment(Deployment):
         self._ways_by_key = ways_by_key or {}
         self._veils = veils or {}
         self._offspring = offspring or Offspring()
+        self._once = once or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -557,6 +562,7 @@ class PlanDeployment(Deployment):
             Violation("stage", IDEMPOTENCY_KEY, last, f"{slip}.", end=where, content=effect)
             for slip, (where, effect) in {**slips_of(world.outsides), **self._slips}.items()
         ]
+        found += self._judge_repeats(world)
         found += [] if aside else self._judge_effects(world, doubts)
         return found
 
@@ -615,11 +621,31 @@ class PlanDeployment(Deployment):
             EFFECT_LOST,
             len(world.rows) - 1,
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
-            "What a stage keeps for later is lost with its process: do it while the message is handled, or "
+            "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
+            "the message is handled, and note it behind that, or "
             f"{in_transaction(self.plan)}.",
             end=outside,
             content=self._effects[first],
         )
+
+    def _judge_repeats(self, world: World) -> Iterator[Violation]:
+        """What has no key and was done once more for a message, though its stage looks first.
+
+        1. A stage finds no note of a payment, and pays. 2. The process ends. 3. The next one finds no note of it
+        either, as that is made behind the payment.
+        """
+        for stage, (outside, action, value), who in done_again(world.outsides, self._once):
+            usual = self._once[stage, (outside, action, value)]
+            yield Violation(
+                "stage",
+                EFFECT_REPEATED,
+                len(world.rows) - 1,
+                f"{who} did {outside} {action} {value!r} once more when its message was tried again. It has no "
+                "key, and what else keeps a second attempt from it was not there: name it by a key that stays the "
+                "same, such as context.id.key, or say what has to hold outside (simulate: check:).",
+                end=outside,
+                content=f"{action} {value!r}, for the {ordinal(usual + 1)} time",
+            )
 
     def _keeps_all(self, world: World) -> bool:
         """Whether no way may lose a message in this run."""

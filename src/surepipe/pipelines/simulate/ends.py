@@ -385,6 +385,33 @@ def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
     return found
 
 
+Once: TypeAlias = Mapping[tuple[str, Effect], int]
+"""Effects without a key that a second attempt leaves out: of each stage that does one, how often it is done when
+nothing goes wrong."""
+
+
+def done_without_key(outsides: Iterable[Outside]) -> Counter[tuple[str, Effect]]:
+    """By the stages that did them: effects of messages that no key names, and how often they happened."""
+    found = Counter[tuple[str, Effect]]()
+    for outside in outsides:
+        for (stage, _, action, value), calls in outside.done_for.items():
+            found[stage, (outside.name, action, value)] += calls.total()
+    return found
+
+
+def done_again(outsides: Sequence[Outside], once: Once) -> Iterator[tuple[str, Effect, str]]:
+    """Of these effects those that happened too often, and in several calls for one message: the stage, the effect,
+    and where it was asked for. Each life of a process may have objects of its own for one thing outside."""
+    calls: defaultdict[tuple[str, Effect], set[tuple[str, int]]] = defaultdict(set)
+    for outside in outsides:
+        for (stage, message, action, value), of_message in outside.done_for.items():
+            calls[stage, (outside.name, action, value)] |= {(message, one) for one in of_message}
+    for (stage, effect), times in done_without_key(outsides).items():
+        messages = Counter(message for message, _ in calls[stage, effect])
+        if times > once.get((stage, effect), times) and max(messages.values()) > 1:
+            yield stage, effect, effects_of(outsides)[effect]
+
+
 def slips_of(outsides: Iterable[Outside]) -> dict[str, tuple[str, str]]:
     """Mistakes in the keys of effects, in words, each with its effect."""
     return {text: what for outside in outsides for text, what in outside.slips.items()}

@@ -172,6 +172,17 @@ class _Held:
     key: str | None
 
 
+@dataclass(frozen=True, slots=True)
+class _Call:
+    """A call of a function that came to its end, and what it gave."""
+
+    part: StagePart | PythonSink
+    entry: Entry
+    about: About
+    message: object
+    given: object
+
+
 class _SaidOtherwise(Exception):
     """A stage behind a book has ended its message: it goes no further there."""
 
@@ -202,8 +213,10 @@ class Plain:
     """of each message that a pipe handed over: what stages answered for it"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what is wrong with the keys of effects outside, in words, and which effect that is"""
-    keyless: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
+    keyless: dict[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """sentences about effects that happened once more when their message was tried again, with their stages"""
+    unnamed: dict[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
+    """the same about all that have no key"""
     sharing: Mapping[str, OfEffect] = field(default_factory=dict[str, "OfEffect"])
     """the same about effects that happened once for several messages, as these share a key"""
     retold: dict[str, tuple[str, object, object, object]] = field(
@@ -246,6 +259,8 @@ class PlainSubject:
     digest, in order; what follows from an identity is then what it is there. ``batches``: how many messages fall
     into a batch, if it may have so many. ``by_key``: of other orders, one that the plan allows: messages of one
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
+    ``afterwards``: functions are called once more for each message when all are through, as after a crash that
+    brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
     """
 
     of: PlanSubject
@@ -253,6 +268,8 @@ class PlainSubject:
     twice: bool = False
     batches: int = 1
     by_key: bool = False
+    afterwards: bool = False
+    forgetting: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
 
     @property
@@ -285,6 +302,9 @@ class PlainRun(Deployment):
         self._backwards = how.backwards
         self._by_key = how.by_key
         self._twice = how.twice
+        self._afterwards = how.afterwards
+        self._forgetting = how.forgetting
+        self._through_it: list[_Call] = []
         self._batches = how.batches
         self._waiting: dict[str, list[tuple[object, About]]] = {}
         """Of each batch that has begun: what is in it."""
@@ -318,11 +338,9 @@ class PlainRun(Deployment):
         for key in world.chances:
             self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
         self.found.slips = slips_of(world.outsides)
-        self.found.keyless = {
-            text: OfEffect(stage, (outside.name, action))
-            for outside in world.outsides
-            for text, stage, action in outside.keyless.values()
-        }
+        for outside in world.outsides:
+            self.found.keyless |= _of_effects(outside, outside.keyless)
+            self.found.unnamed |= _of_effects(outside, outside.unnamed)
         self.found.sharing = dict(self._sharing(world.outsides))
         self.found.effects = all_done(world.outsides)
         for outside in world.outsides:
@@ -370,6 +388,8 @@ class PlainRun(Deployment):
         while self._waiting:
             with suppress(Exception):  # as in _give
                 self._give_batch(next(iter(self._waiting)))
+        for call in self._through_it:
+            self._call_again(call)
 
     def _in_turn(self, items: Sequence[T]) -> Iterable[T]:
         return reversed(items) if self._backwards else items
@@ -377,6 +397,9 @@ class PlainRun(Deployment):
     # Where a message goes.
 
     def _give(self, source: str, place: int, message: object) -> None:
+        if self._forgetting:
+            self._subject.memory.reset()
+            self._entries.clear()
         self._it, self._way = _Given((source, place), len(self._given)), ()
         self._given.append(self._it)
         self._made_of = (self._original(source, _digest_in_letter(message)),)
@@ -687,7 +710,7 @@ class PlainRun(Deployment):
         context = self._context(part, about) if entry.asks else None
         try:
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
-            again = deepcopy(message) if self._twice else None
+            again = deepcopy(message) if self._twice or self._afterwards else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
@@ -699,17 +722,11 @@ class PlainRun(Deployment):
             handled = Handled(text, (*self._it.origin, self._it.calls[part.name]))
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
+            call = _Call(part, entry, about, again, given)
             if self._twice:
-                self._life.sleep(GAP_US)
-                later = self._context(part, about, 2) if entry.asks else None
-                with suppress(Exception):  # what it raises now, no real run has asked for
-                    second = self._entered(part, entry, later, about, deepcopy(again))
-                    is_put_off = isinstance(given, Later) or isinstance(second, Later)
-                    is_other = not is_put_off and canonical(second) != canonical(given)
-                    if isinstance(part, StagePart) and is_other:
-                        place = place_of_function(entry.function)
-                        where = f"{part.name} ({place})" if place else part.name
-                        self.found.retold.setdefault(part.name, (where, again, given, second))
+                self._call_again(call)
+            if self._afterwards:
+                self._through_it.append(replace(call, given=deepcopy(given)))
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
@@ -724,6 +741,21 @@ class PlainRun(Deployment):
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
         return given
+
+    def _call_again(self, call: _Call) -> None:
+        """As a second attempt that nobody remembers."""
+        self._life.sleep(GAP_US)
+        part, entry, about, given = call.part, call.entry, call.about, call.given
+        self._remember(part.name)
+        context = self._context(part, about, 2) if entry.asks else None
+        with suppress(Exception):  # what it raises now, no real run has asked for
+            second = self._entered(part, entry, context, about, deepcopy(call.message))
+            is_put_off = isinstance(given, Later) or isinstance(second, Later)
+            is_other = not is_put_off and canonical(second) != canonical(given)
+            if isinstance(part, StagePart) and is_other:
+                place = place_of_function(entry.function)
+                where = f"{part.name} ({place})" if place else part.name
+                self.found.retold.setdefault(part.name, (where, call.message, given, second))
 
     def _remember(self, part: str) -> None:
         """From here on code of this part runs, with the memory of its node."""
@@ -783,6 +815,10 @@ class PlainRun(Deployment):
         self._numbers[name] += 1
         epoch = NOBODY if self._known else 2 if self._backwards else 1
         return About(name, epoch, self._numbers[name])
+
+
+def _of_effects(outside: Outside, told: Mapping[str, tuple[str, str, str]]) -> dict[str, OfEffect]:
+    return {text: OfEffect(stage, (outside.name, action)) for text, stage, action in told.values()}
 
 
 def _keys_in_turn(held: Iterable[_Held]) -> Iterator[_Held]:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import wraps
+from functools import cached_property, wraps
 from inspect import isclass, iscoroutinefunction
 
 from surepipe.audit.trace import Kind
@@ -21,16 +21,19 @@ from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
     RUN,
     Effect,
+    Nth,
     Offspring,
     Original,
     RunOutcome,
     all_done,
     canonical,
+    done_without_key,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
 from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import (
+    ATTEMPT,
     Came,
     Identities,
     Keys,
@@ -76,6 +79,7 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         keyed=found.keyed,
         veils=found.veils,
         offspring=found.offspring,
+        once=found.once,
     )
 
 
@@ -160,6 +164,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         effects=outside.effects,
         retold=retold,
         keyless={text: what.stage for text, what in outside.keyless.items()},
+        once=outside.once,
         unchecked=outside.unchecked,
         keyed=_keyed(() if odd_keys else by_hand.came, ends.veils),
         veils=ends.veils,
@@ -194,6 +199,15 @@ class _Runs:
         sizes = sorted({2, max(2, calm.messages)}) if self._behind_batches else ()
         self.together = [plainly(subject, calm, batches=size) for size in sizes]
         """The same messages in batches of two, and in the largest that there may be."""
+
+    @cached_property
+    def of_strangers(self) -> Plain:
+        """The run in the same order, of messages of other identities, on another day, with other chances, and each
+        in a process of its own: what is the same there follows from the order and from what is outside."""
+        strangers: Identities = {("", ""): ()}
+        return plainly(
+            self.subject, self.otherwise, later=True, forgetting=True, identities=strangers
+        )
 
     def fallen(self, end: str) -> Sequence[Plain]:
         """Those runs, as far as batches may matter to what an end has."""
@@ -260,8 +274,9 @@ class _Compared:
 
 class _Outside:
     """What stages do outside: the ``effects`` that are compared, and what can't be. ``keyless``: what is done once
-    more at a second attempt; ``unchecked``: that, and what follows from how messages fall into batches, as far as
-    no check judges it; ``by_order``: who does other things when messages come in another order."""
+    more at a second attempt; ``once``: what it leaves out, though it has no key; ``unchecked``: all that, and what
+    follows from how messages fall into batches, or come one after the other, as far as no check judges it;
+    ``by_order``: who does other things when messages come in another order."""
 
     def __init__(
         self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
@@ -272,7 +287,14 @@ class _Outside:
         of_batches = _OfBatches(runs)
         misnamed = of_batches.misnamed() if not twice.slips else ()
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
-        unchecked = {**self.keyless, **dict(of_batches.differing(back))}
+        repeated = {*twice.keyless.values()}
+        guarded = {text: what for text, what in twice.unnamed.items() if what not in repeated}
+        self.once = {
+            (stage, effect): times
+            for (stage, effect), times in done_without_key(runs.world.outsides).items()
+            if OfEffect(stage, effect[:2]) in guarded.values() and not check.judges(effect[:2])
+        }
+        differing = dict(of_batches.differing(back))
         again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
         in_any_order = {
             what
@@ -286,20 +308,42 @@ class _Outside:
         }
         if runs.subject.needs_all and runs.subject.functions().check is None:
             self.by_order |= {(stage, "answers") for stage in _answering_otherwise(runs)}
-        steady = in_any_order.intersection(*(one.effects for one in runs.together))
+        in_order = {
+            what
+            for what in again - in_any_order
+            if _comes_in_order(runs.subject, _whose(what, by_hand.effects[what]).stage)
+            and what in runs.of_strangers.effects
+        }
+        steady = (in_any_order | in_order).intersection(*(one.effects for one in runs.together))
         self.effects = {
             what: who
             for what, who in all_done(runs.world.outsides).items()
             if what in steady and _whose(what, who) not in of_batches.others
         }
+        unchecked = {**self.keyless, **guarded, **differing}
+        told = {*unchecked.values(), *of_batches.others}
+        unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
         self.unchecked = {
             text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
         }
 
+    def _uncounted(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
+        """Of what is another thing in some runs: what is not even done as often in all of them."""
+        for what, who in all_done(runs.world.outsides).items():
+            if isinstance(what[2], Nth) and what not in self.effects:
+                told = (
+                    f"how often stage {who} does {what[0]} {what[1]} is not the same in all runs without faults "
+                    "(with another order of messages, by the time or by chance, say), so nobody knows whether it "
+                    "is done for each message: say what has to be done (simulate: check:)"
+                )
+                yield told, _whose(what, who)
+
 
 def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer or act otherwise when a message is tried again, later, or among others."""
-    yield from _retold(runs, twice)
+    retold = dict(_retold(runs, twice))
+    yield from retold.items()
+    yield from _overtaken(runs, {*retold.values()})
     yield from _put_off(runs)
     if not twice.slips and runs.by_hand.keys:
         yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
@@ -524,6 +568,17 @@ def _is_of_each_message(runs: _Runs, end: str) -> bool:
     return all(Counter(one.arrived[end]) == alone for one in runs.fallen(end))
 
 
+def _comes_in_order(subject: PlanSubject, stage: str) -> bool:
+    """Whether messages come to a stage in one order in every run that may lose none of them: by one way, whose
+    order survives what else is survived."""
+    ways = {way: claim for way, claim in subject.ways.items() if stage in way.names}
+    here = {way.names[: way.names.index(stage)] for way in ways}
+    return len(here) == 1 and all(
+        Atom.MONOTONIC in claim and {*claim.get(Atom.NO_LOSS, ())} <= {*claim[Atom.MONOTONIC]}
+        for claim in ways.values()
+    )
+
+
 def _is_ordered(subject: PlanSubject, end: str) -> bool:
     """Whether messages come to it in one order, in every run without faults."""
     claims = [claim for way, claim in subject.ways.items() if way.end == end]
@@ -539,13 +594,18 @@ def plainly(
     later: bool = False,
     by_key: bool = False,
     batches: int = 1,
+    afterwards: bool = False,
+    forgetting: bool = False,
     identities: Identities | None = None,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
-    messages fall into one."""
+    messages fall into one. ``afterwards``: functions are called once more for each when all are through.
+    ``forgetting``: each comes to a process that knows nothing of those before."""
     backwards = backwards or by_key
-    plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
+    plain = PlainSubject(
+        subject, backwards, twice, batches, by_key, afterwards, forgetting, identities or {}
+    )
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
@@ -571,6 +631,36 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]:
+    """The same of stages that ask what was done outside, and meet what later messages have done. ``known``: those
+    of which it is told already. What a handler alone answers goes nowhere, and a check says what matters there."""
+    asking = {stage for stage, names in runs.by_hand.asking.items() if {*names} - {ATTEMPT}}
+    goes_nowhere = runs.subject.needs_all and runs.subject.functions().check is not None
+    if goes_nowhere or not asking - {*known}:
+        return
+    afterwards = plainly(runs.subject, runs.calm, afterwards=True)
+    for stage, (where, message, first, second) in afterwards.retold.items():
+        if stage in asking and stage not in known and _is_told_alike(runs, stage):
+            once, again = brief_apart(repr(first), repr(second))
+            told = (
+                f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that is tried again "
+                "after other messages, as any may be: it asks what was done outside, and they have added to that. "
+                'Let who asks (a double, say) count up to its own message alone, see "A stage that uses a '
+                'database" in docs/simulation.md'
+            )
+            yield told, stage
+
+
+def _is_told_alike(runs: _Runs, stage: str) -> bool:
+    """Whether a stage answers the same in the same order, whoever its messages are, and at whatever time."""
+    return all(
+        runs.of_strangers.answers.get(message, {}).get(said, answer) == answer
+        for message, one in runs.by_hand.answers.items()
+        for said, answer in one.items()
+        if said[0] == stage
+    )
 
 
 def _keys_told(*found: Plain) -> Keys:

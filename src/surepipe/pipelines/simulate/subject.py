@@ -20,7 +20,7 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart, Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
-from surepipe.pipelines.simulate.ends import Effect, Offspring
+from surepipe.pipelines.simulate.ends import Effect, Offspring, Once
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
 from surepipe.pipelines.simulate.veils import Veil
@@ -50,8 +50,9 @@ class Reference:
     gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
     with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
     otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
-    messages, which share one, or have a key that tells of a batch; ``unchecked``: those of them that no check
-    looks at, and what else it would have to look at, as it follows from how messages fall into batches.
+    messages, which share one, or have a key that tells of a batch; ``once``: what is not done once more then,
+    though it has no key; ``unchecked``: all of these that no check looks at, and what else it would have to look
+    at, as it follows from how messages fall into batches, or from their order.
     ``effects``: what is done outside in each run without faults, however its messages come and fall into
     batches, and who asks for it. ``veils``: what of the messages at an end differs between runs without
     faults, and is not compared. ``by_order``: who does other things outside when the messages come in another
@@ -70,6 +71,7 @@ class Reference:
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: Told = field(default_factory=dict[str, str])
     keyless: Told = field(default_factory=dict[str, str])
+    once: Once = field(default_factory=dict[tuple[str, Effect], int])
     unchecked: Told = field(default_factory=dict[str, str])
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
@@ -103,6 +105,8 @@ class PlanSubject:
     """of each end whose messages are not the same in each run: what is not compared of them"""
     offspring: Offspring = field(default_factory=Offspring)
     """what is to come of each message, and so what its dead letter takes with it"""
+    once: Once = field(default_factory=dict[tuple[str, Effect], int])
+    """what has no key, and is done once all the same where a message is tried again without faults"""
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
@@ -283,6 +287,7 @@ class PlanSubject:
             keyed=self.keyed,
             veils=self.veils,
             offspring=self.offspring,
+            once=self.once,
             ways_by_key=self.ways_by_key,
             memory=self.memory,
         )

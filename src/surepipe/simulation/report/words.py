@@ -13,6 +13,7 @@ Facts: TypeAlias = Mapping[str, object]
 
 IDEMPOTENCY_KEY = "idempotency key"
 EFFECT_LOST = "effect lost"
+EFFECT_REPEATED = "effect repeated"
 """What stages do wrong with what they act on outside; names of violations."""
 
 FAULTS: Mapping[str, str] = {

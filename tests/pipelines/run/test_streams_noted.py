@@ -122,6 +122,40 @@ def test_a_source_reads_what_fits_and_what_nobody_has_noted(place: tuple[str, St
     assert read_lines("o.jsonl") == [{"k": 1}, {"k": 2}]
 
 
+@pytest.mark.parametrize(
+    ("codec", "message", "came"),
+    [("json", {"k": 1}, {"k": 1}), ("json", [1, "two"], [1, "two"]), ("bytes", b"{}", [123, 125])],
+)
+def test_a_source_reads_what_a_program_writes_as_the_plan_says(
+    place: tuple[str, Store], codec: CodecChoice, message: object, came: object
+) -> None:
+    """The codec of the source is that of its writer."""
+    written, store = place
+    with StreamSender("in", store=store, codec=codec) as sender:
+        sender.send(message)
+        sender.flush(WITHIN_S)
+    text = reads_from(written).replace("stream: in}", f"stream: in, codec: {codec}}}")
+    text = text.replace("from: p,", "from: shown,") + "stages: {shown: {from: p, map: 'x:shown'}}\n"
+
+    def shown(message: object) -> object:
+        return list(message) if isinstance(message, bytes) else message
+
+    run(plan_of(text, stores=""), shown=shown)
+    assert read_lines("o.jsonl") == [came]
+
+
+def test_an_entry_that_its_codec_can_not_read_is_put_aside_by_its_source(folder: Path) -> None:
+    """As any other message that a source can't give."""
+    del folder
+    with SqliteStore("main.db") as store:
+        store.create("in", 1, KEEP_ALL)
+        store.append("in", "gateway", 1, 1, [b"{half", b'{"k": 2}'])
+    text = reads_from("{kind: sqlite, path: main.db}")
+    text = text.replace("stream: in}", "stream: in, codec: json, dead_letter: main/in.dead}")
+    run(plan_of(text, stores=""))
+    assert read_lines("o.jsonl") == [{"k": 2}]
+
+
 class Counting(MemoryStore):
     """A store that counts how often somebody asks how a stream is written."""
 

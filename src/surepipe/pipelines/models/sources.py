@@ -110,6 +110,11 @@ class StreamSource(ReadSource):
     reader: Word | None = Field(
         default=None, description="name of the reader; pipeline and source when not given"
     )
+    codec: Literal["auto", "json", "bytes"] = Field(
+        default="auto",
+        description="how its writer puts messages into bytes: auto, as pipes and sinks do unless told otherwise, "
+        "json, or bytes as they are",
+    )
 
 
 class StdinSource(ReadSource):

@@ -207,7 +207,7 @@ class RealEnvironment:
                 return StreamRows(
                     stores[part.store],
                     part.stream,
-                    choose_codec("auto"),
+                    choose_codec(part.codec),
                     reader=part.reader or f"{self._plan.name}/{part.name}",
                     start=part.start,
                     check=check,

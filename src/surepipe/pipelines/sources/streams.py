@@ -9,7 +9,7 @@ from typing import Any, Protocol, cast
 from redis import Redis
 from redis.exceptions import RedisError
 
-from surepipe.actors.codecs import Codec
+from surepipe.actors.codecs import Codec, Undecodable
 from surepipe.actors.ends.stores import StackRecords, bare_terms
 from surepipe.actors.runtime import Runtime
 from surepipe.core.store_requests import (
@@ -161,7 +161,7 @@ class StreamRows:
                 after = f"{self._incarnation}:{index + 1}:{run.epoch}:{seq}:{run.producer}"
                 try:
                     rows.append(SourceRow(self._check(self._codec.decode(payload)), after))
-                except Unfit as error:
+                except (Undecodable, Unfit) as error:
                     wrong = f"entry {index} of stream {self._stream!r}: {error}"
                     rows.append(refused(payload, after, wrong, self._keeps))
             self._anchor = Identity(run.producer, run.epoch, run.first + len(run.payloads) - 1)

@@ -17,6 +17,7 @@ from surepipe.core.store_requests import JoinedRequest, Transaction
 from surepipe.core.timing import BackOff
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, SurepipeError
 from surepipe.pipelines.models.pipes import PipePart
+from surepipe.pipelines.models.sources import StreamSource
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow, Step
 from surepipe.pipelines.run.pipes import PipeMaker
@@ -157,8 +158,9 @@ class InputWay:
 
     def _codec_of(self, part: str) -> Codec:
         found = self._layout.plan.part(part)
-        choice = self._maker.codec(found) if isinstance(found, PipePart) else "auto"
-        return choose_codec(choice)
+        if isinstance(found, StreamSource):
+            return choose_codec(found.codec)
+        return choose_codec(self._maker.codec(found) if isinstance(found, PipePart) else "auto")
 
     # Where messages go.
 

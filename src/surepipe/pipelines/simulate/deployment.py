@@ -497,7 +497,7 @@ class PlanDeployment(Deployment):
         """The source or pipe that letters and rows call so."""
         return name.partition("@")[0].removeprefix(f"{self.plan.name}/")
 
-    def _aside(self, world: World) -> SetAside:
+    def aside(self, world: World) -> SetAside:
         """The messages that are dead letters, or parked in books for people. One that two parts have set aside,
         each in a place of its own, is one."""
         rows = {(source, content) for (source, content), _ in self._put_aside()}
@@ -540,10 +540,10 @@ class PlanDeployment(Deployment):
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())
-        aside, got = self._aside(world), self._comparable(outcome.delivered)
+        aside, got = self.aside(world), self._comparable(outcome.delivered)
         ends = Ends(got, self._expected, aside, self._offspring)
         found = list(judge_ends(world, ends, self._ways, doubts))
-        found += judge_keys(world, ends.got, self._keyed, self._ways_by_key)
+        found += judge_keys(world, ends, self._keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)

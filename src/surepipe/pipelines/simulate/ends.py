@@ -80,10 +80,11 @@ class Offspring:
     partly: Mapping[str, int] = field(default_factory=dict[str, int])
     most: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     leaning: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    usual: SetAside = field(default_factory=Counter[Likeness])
 
     def is_otherwise(self, end: str, aside: SetAside) -> bool:
         """Whether what comes of all others there may be something else, as these are set aside."""
-        return end in self.leaning and bool(aside.keys() - self.failed)
+        return end in self.leaning and bool((aside - self.usual).keys() - self.failed)
 
     def excuse(self, end: str, aside: SetAside) -> Excuse:
         """What these letters take with them. What is made of two of them is missing once."""
@@ -136,18 +137,20 @@ def judge_ends(
             if not ends.offspring.leaning[end]:
                 continue
             texts, meant = [*map(ANY.over, texts)], [*map(ANY.over, meant)]
+            excuse = Excuse(others=excuse.others + excuse.texts.total())
         yield from _judge(_End(world, end, texts, meant, excuse), held, len(claims) == 1)
 
 
 def judge_keys(
     world: World,
-    got: Mapping[str, Sequence[str]],
+    ends: Ends,
     keyed: Mapping[str, Mapping[str, Sequence[str]]],
     through: Mapping[str, frozenset[str]],
 ) -> Iterator[Violation]:
-    """Of each end behind a book: the messages of each key came out in the order in which they went in.
+    """Of each end behind a book or lanes: the messages of each key came out in the order in which they went in.
 
-    Across keys there is no order. A text that two keys may have given says nothing of either.
+    Across keys there is no order. A text that two keys may have given says nothing of either, nor does one that
+    another message may have given instead, as some are set aside.
     """
     if world.limit:
         return
@@ -156,10 +159,12 @@ def judge_keys(
         wanted = keyed.get(end, {})
         if not (world.is_fault_free or faults <= faults_survived):
             continue
+        if ends.offspring.is_otherwise(end, ends.aside):
+            continue
         owners = Counter(text for texts in wanted.values() for text in set(texts))
         for key, texts in wanted.items():
             mine = {text for text in texts if owners[text] == 1}
-            came = [text for text in got.get(end, ()) if text in mine]
+            came = [text for text in ends.got.get(end, ()) if text in mine]
             if late := out_of_order(came, [text for text in texts if text in mine]):
                 one = _End(world, end, came, list(texts), Excuse())
                 yield one.violation(

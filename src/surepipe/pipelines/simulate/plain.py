@@ -122,6 +122,8 @@ class Came:
     """of the last book that it came through"""
     made_of: tuple[Original, ...] = ()
     """the message of its source, and those of the pipes on its way"""
+    origin: tuple[str, int] = ("", 0)
+    """that source, and the place there"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,6 +248,7 @@ class PlainSubject:
     digest, in order; what follows from an identity is then what it is there. ``batches``: how many messages fall
     into a batch, if it may have so many. ``by_key``: of other orders, one that the plan allows: messages of one
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
+    ``without``: messages that do not come, by their source and place there.
     """
 
     of: PlanSubject
@@ -254,6 +257,7 @@ class PlainSubject:
     batches: int = 1
     by_key: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
+    without: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -286,6 +290,7 @@ class PlainRun(Deployment):
         self._by_key = how.by_key
         self._twice = how.twice
         self._batches = how.batches
+        self._without = how.without
         self._waiting: dict[str, list[tuple[object, About]]] = {}
         """Of each batch that has begun: what is in it."""
         self._functions = subject.functions()
@@ -358,7 +363,9 @@ class PlainRun(Deployment):
         self._calls = Calls(life, _unheard)
         for source in self._in_turn(self._plan.sources):
             messages = self._subject.messages[source.name][: life.world.options.messages]
-            rows = list(enumerate(messages))
+            rows = [
+                row for row in enumerate(messages) if (source.name, row[0]) not in self._without
+            ]
             for place, message in rows if self._by_key else self._in_turn(rows):
                 if self._backwards:
                     life.sleep(GAP_US)
@@ -658,7 +665,9 @@ class PlainRun(Deployment):
 
     def _at_end(self, end: str, text: str) -> None:
         self._it.pending.append((end, text))
-        self.found.came.append(Came(end, text, self._way, self._key, self._made_of))
+        self.found.came.append(
+            Came(end, text, self._way, self._key, self._made_of, self._it.origin)
+        )
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
         if not isinstance(message, Mapping):

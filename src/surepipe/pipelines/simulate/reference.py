@@ -16,7 +16,8 @@ from inspect import isclass, iscoroutinefunction
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import PythonSink, StagePart
+from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
+from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
     RUN,
@@ -173,6 +174,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         offspring=replace(
             _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
             leaning=dict(_leaning(runs, ends)),
+            usual=_plan_of(world).aside(world),
         ),
     )
 
@@ -341,8 +343,7 @@ class _Check:
     def _minds(self, look: Look) -> bool:
         """In a run of its own, as what is outside is gone when the next one begins."""
         world = play(self._subject, self._calm, SeededChooser(self._calm))
-        assert isinstance(world.deployment, PlanDeployment)
-        check = world.deployment.functions.check
+        check = _plan_of(world).functions.check
         return check is not None and _outcome_of(world).judged_by(check, look)
 
     def _refuses(self, path: str, way: Callable[[Function], Function]) -> bool:
@@ -383,6 +384,11 @@ def _doing_it_twice(function: Function) -> Function:
         return function(*given)
 
     return twice
+
+
+def _plan_of(world: World) -> PlanDeployment:
+    assert isinstance(world.deployment, PlanDeployment)
+    return world.deployment
 
 
 def _outcome_of(world: World) -> RunOutcome:
@@ -491,19 +497,67 @@ def _is_same(runs: _Runs, end: str) -> bool:
 
 
 def _leaning(runs: _Runs, ends: _Compared) -> Iterator[tuple[str, bool]]:
-    """The ends of which not all is the same when messages come in another order, their identities apart. Where
-    something is left out, that may depend on other messages as well."""
-    odd = [end for end in ends.expected if not _is_same(runs, end)]
-    if not odd:
+    """The ends that get something else of the other messages when some of these do not come, their identities
+    apart. That the order does not matter to an end, as far as it may change, says nothing of that: behind lanes
+    each key keeps its own. Where something is left out, that may depend on other messages as well."""
+    if not ends.expected or not _sets_aside(runs.subject.plan):
         return
+    parts = [*_parts(runs)]
     strangers = plainly(runs.subject, runs.calm, identities={("", ""): ()})
-    for end in odd:
-        alone, turned = runs.by_hand, runs.turned(end)
-        named = veil_over([alone.arrived[end], strangers.arrived[end]])
+    for end in ends.expected:
+        named = veil_over([runs.by_hand.arrived[end], strangers.arrived[end]])
         known = ends.veils.get(end, named)
-        both = Veil(named.places | known.places) if named and known else None
-        if both is None or both.differ(alone.arrived[end], turned.arrived[end]):
-            yield end, _gives_alike(end, (alone, turned)) and _gives_each_as_much(runs, end)
+        veil = Veil(named.places | known.places) if named and known else None
+        if veil is None or any(one.is_otherwise(end, veil) for one in parts):
+            is_counted = all(one.gives_as_much(end) for one in parts)
+            yield end, is_counted and _gives_each_as_much(runs, end)
+
+
+def _sets_aside(plan: Plan) -> bool:
+    """Whether messages may become dead letters that would come out without faults."""
+    is_failing = (isinstance(part, Trying) and part.dead_letter for part in plan.parts)
+    return any(is_failing) or any(pipe.book is not None for pipe in plan.pipes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run of a part of the messages, beside one of the ``whole``."""
+
+    whole: Plain
+    part: Plain
+    left_out: Collection[tuple[str, int]]
+
+    def is_otherwise(self, end: str, veil: Veil) -> bool:
+        """Whether an end gets something else of those that come."""
+        whole, part = (Counter(map(veil.over, one.arrived[end])) for one in (self.whole, self.part))
+        gone = Counter(
+            veil.over(came.text)
+            for came in self.whole.came
+            if came.end == end and came.origin in self.left_out
+        )
+        return bool(part - whole or whole - part - gone)
+
+    def gives_as_much(self, end: str) -> bool:
+        """Whether as much comes to it of each of them."""
+        return all(
+            self.part.given[place] == count
+            for place, count in self.whole.given.items()
+            if place[2] == end and place[:2] not in self.left_out
+        )
+
+
+def _parts(runs: _Runs) -> Iterator[_Part]:
+    """Halves of the messages, so that of any two some half has only one."""
+    messages = [
+        (source, place)
+        for source, rows in runs.subject.messages.items()
+        for place, _ in enumerate(rows[: runs.calm.messages])
+    ]
+    for bit in range((len(messages) - 1).bit_length()):
+        odd = {one for number, one in enumerate(messages) if number >> bit & 1}
+        for left_out in (odd, {*messages} - odd):
+            part = plainly(runs.subject, runs.calm, without=left_out)
+            yield _Part(runs.by_hand, part, left_out)
 
 
 def _gives_each_as_much(runs: _Runs, end: str) -> bool:
@@ -540,12 +594,14 @@ def plainly(
     by_key: bool = False,
     batches: int = 1,
     identities: Identities | None = None,
+    without: Collection[tuple[str, int]] = (),
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
-    messages fall into one."""
+    messages fall into one. ``without``: messages that do not come, by source and place."""
     backwards = backwards or by_key
-    plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {})
+    left_out = frozenset(without)
+    plain = PlainSubject(subject, backwards, twice, batches, by_key, identities or {}, left_out)
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=backwards or later)
     assert isinstance(world.outcome, Plain)
@@ -775,10 +831,7 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
 
 
 def _ends(world: World) -> Ends:
-    deployment, outcome = world.deployment, world.outcome
-    assert isinstance(deployment, PlanDeployment)
-    assert isinstance(outcome, RunOutcome)
-    return {} if world.limit else deployment.at_ends(outcome.delivered)
+    return {} if world.limit else _plan_of(world).at_ends(_outcome_of(world).delivered)
 
 
 def played(subject: Deployable, options: Options, *, another_day: bool = False) -> World:
@@ -813,8 +866,7 @@ def _set_aside(subject: PlanSubject, by_hand: Plain, check: _Check) -> str:
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
     """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
     and what has no key is given to none."""
-    deployment = world.deployment
-    assert isinstance(deployment, PlanDeployment)
+    deployment = _plan_of(world)
     found: list[_Stuck] = []
     for pipe in subject.plan.pipes:
         letters = deployment.letters_of(pipe.name)

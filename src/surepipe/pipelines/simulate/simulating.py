@@ -848,7 +848,9 @@ class Simulation:
         dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
         is_explained = any(one.unreached or one.set_aside for one in found)
         yield from dict.fromkeys(one.set_aside for one in found if one.set_aside)
-        yield from dict.fromkeys(text for one in found if one.dead for text in _leaning(one))
+        yield from dict.fromkeys(
+            text for one in found if one.dead_by_faults for text in _leaning(one)
+        )
         yield from self._keys_of_none()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
@@ -1054,8 +1056,8 @@ def _leaning(found: PlanResult) -> Iterator[str]:
         what = "only the number" if is_counted else "nothing"
         yield (
             f"of what {end} gets, {what} was compared in runs in which faults made dead letters: it is something "
-            "else when messages come in another order (a total, say), and so without those that are set aside. A "
-            "check can look at that (simulate: check:)"
+            "else without the messages that are set aside (a total, say, or a difference). A check can look at "
+            "that (simulate: check:)"
         )
 
 

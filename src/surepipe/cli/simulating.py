@@ -400,7 +400,6 @@ def _add(simulation: Simulation, found: Findings, result: PlanResult) -> None:
     found.runs += result.runs
     found.events += result.events
     found.dead += result.dead
-    found.dead_by_faults += result.dead_by_faults
     if result.first is not None:
         found.broken_by(result.first.violation)
         try:

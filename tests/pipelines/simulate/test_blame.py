@@ -10,14 +10,17 @@ from random import Random
 import pytest
 
 from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.campaign import draw_for
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
     SimulationFailed,
     simulation_of,
 )
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
+from surepipe.simulation.faults import chosen
 from tests.pipelines.simulate.kit import HEAD
 
 Order = Mapping[str, object]
@@ -58,7 +61,7 @@ LETTERS = "retries: 5, dead_letter: main/dead"
 
 
 def simulation(
-    stages: str, *, pipes: str = "", more: str = "", faults: str = "bad-stage"
+    stages: str, *, pipes: str = "", more: str = "", faults: str = "bad-stage", head: str = HEAD
 ) -> Simulation:
     """Lines of ``name giver kind function``, of functions here; the end is behind the stage ``last``."""
     told = [line.split() for line in stages.strip().splitlines()]
@@ -69,7 +72,7 @@ def simulation(
         for name, giver, kind, function in told
     ]
     text = "".join(
-        [HEAD, pipes, "stages:\n", *made, SAMPLE.replace("{messages", f"{{{more}messages")]
+        [head, pipes, "stages:\n", *made, SAMPLE.replace("{messages", f"{{{more}messages")]
     )
     return simulation_of(loads(text), faults=faults)
 
@@ -112,6 +115,51 @@ def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> Non
     assert {*named} == {guilty}, told
     advised = re.findall(r"(\w+) (?:goes by more than|keeps)", told.partition("Note: ")[0])
     assert {*advised} == {guilty}, told
+
+
+def not_one(order: Order) -> Order:
+    """The first is set aside, with or without faults."""
+    if order["n"] == 1:
+        raise ValueError("one")
+    return order
+
+
+SEED_OF_A_ROLLBACK = 6
+"""In it the stream between the two pipes goes back behind its reader."""
+
+
+class Held(PlanSubject):
+    """The same plan, held to its claims whatever strikes."""
+
+    def facts(self) -> Mapping[str, object]:
+        """No fault excuses anything."""
+        return {**super().facts(), "faults": []}
+
+
+def through_a_stream_that_goes_back() -> Simulation:
+    """What its reader remembers is not there any more, so it waits for people, each time that it is started."""
+    stream = "route: {kind: sqlite, store: main}, journal: main"
+    head = HEAD.replace("journal: main, state: main, boundary: committed", stream)
+    stages = "first intake call not_one\nlast onward call same"
+    onward = f"  onward: {{from: first, {stream}}}\n"
+    return simulation(stages, pipes=onward, faults="store-rollback", head=head)
+
+
+def test_a_pipe_that_waits_for_people_as_nothing_promises_otherwise_is_no_finding() -> None:
+    """P12: "nothing promises to survive store-rollback", so what follows from that is none either; and where it
+    is held to it even so, no message is to blame that was set aside as ever."""
+    simulated = through_a_stream_that_goes_back()
+    subject = simulated.subject
+    kinds = chosen(["store-rollback"])
+    schedule = draw_for(subject, SEED_OF_A_ROLLBACK, mode="claim", kinds=kinds, messages=4)
+    assert simulated.once(schedule).runs == 1
+    held = Held(**{name: getattr(subject, name) for name in subject.__dataclass_fields__})
+    with pytest.raises(SimulationFailed, match="P12 progress VIOLATED") as found:
+        Simulation(held, 4, "store-rollback").once(schedule)
+    told = str(found.value)
+    assert "stops: " in told
+    assert "Nothing gets past this" not in told
+    assert " decides: " not in told
 
 
 seen: set[str] = set()

@@ -176,10 +176,16 @@ def _in_stages(
 
 
 def _raised_anyway(plain: Plain, run: _Run, result: RunResult) -> Iterator[int]:
-    """The steps at which a stage raises what it raises for that message without faults, too."""
+    """The steps at which a stage raises what it raises for that message without faults, too, or for another one
+    that looks the same: one that is sent anew has another identity."""
+    alike: dict[tuple[str, str], dict[str, str]] = {}
+    for place, digest in run.digests.items():
+        look = run.in_plan(place), digest
+        alike.setdefault(look, {}).update(plain.refused.get(place.about.key, {}))
     for row in result.rows:
         if row.kind == Kind.RAISED and (place := run.place(row)):
-            told, usual = facts_of(row), plain.refused.get(place.about.key, {})
+            usual = alike.get((run.in_plan(place), run.digests.get(place, "")), {})
+            told = facts_of(row)
             if told.get("text") == usual.get(str(told.get("stage"))):
                 yield row.step
 
@@ -257,7 +263,8 @@ def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None
 
 def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     """The message of the last call before the step at which it broke; else the first for which a stage failed,
-    or that became a dead letter, and does not without faults; or that was tried again."""
+    or that became a dead letter, and does not without faults; or that was tried again. What keeps a run from its
+    end is none that was set aside, and one that was but tried again keeps nobody."""
     result, violation = found.result, found.violation
     last = len(result.rows) - 1
     called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
@@ -272,7 +279,14 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     anyway = {run.place(row) for row in result.rows if row.step in found.raised_anyway}
     dead = [row for row in result.rows if row.kind == Kind.DEAD and run.place(row) not in anyway]
     times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
-    again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
+    again = [
+        row
+        for row in called
+        if times[row.pipe, row.epoch, row.seq, row.detail] > 1 and run.place(row) not in anyway
+    ]
+    if violation.property == "P12":
+        aside = {run.place(row) for row in dead}
+        failed, dead, again = [row for row in failed if run.place(row) not in aside], [], []
     return next((place for row in (*failed, *dead, *again) if (place := run.place(row))), None)
 
 

@@ -11,6 +11,7 @@ import pytest
 
 from surepipe.pipelines import loads
 from surepipe.pipelines.simulate.campaign import draw_for
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
@@ -26,6 +27,7 @@ from tests.pipelines.simulate.kit import HEAD
 Order = Mapping[str, object]
 NUMBERS = Random(3)
 mail = Outside("mail")
+outside = Outside("bank")
 SAMPLE = """\
 sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}
 simulate: {messages: 4, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}]}}
@@ -160,6 +162,61 @@ def test_a_pipe_that_waits_for_people_as_nothing_promises_otherwise_is_no_findin
     assert "stops: " in told
     assert "Nothing gets past this" not in told
     assert " decides: " not in told
+
+
+def pays(order: Order) -> Order:
+    """It notes that it has before it does: what ends between both pays nothing. Its mails look alike."""
+    if order["n"] not in outside.count("paid"):
+        mail.do("mail", "paid", key=order["n"])
+        outside.do("paid", order["n"], key=order["n"])
+        outside.do("pay", order["n"], key=order["n"])
+    return order
+
+
+def pays_twice(order: Order) -> Order:
+    """What names it is no key."""
+    mail.do("mail", "paid", key=order["n"])
+    outside.do("pay", order["n"])
+    return order
+
+
+def all_paid_once(run: RunOutcome) -> bool:
+    """That, and no word of mails."""
+    return bool(run.dead) or outside.count("pay") == dict.fromkeys(range(1, 5), 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "faults", "seeds", "why", "decides"),
+    [
+        (
+            "pays",
+            "receiver-crash",
+            range(90, 92),
+            r"bank pay (\d) was never done, as it is by last \(\S+\) without faults: check",
+            r"last \(\S+\) is through with",
+        ),
+        (
+            "pays_twice",
+            "process-crash",
+            range(60),
+            r"VIOLATED .*? pay (\d) happened twice: check",
+            r"does it again for",
+        ),
+    ],
+)
+def test_what_explains_a_check_that_fails_is_otherwise_than_without_faults(
+    work: str, faults: str, seeds: range, why: str, decides: str
+) -> None:
+    """X-56: four mails that look alike are in each run, and explain nothing."""
+    checked = f'check: "{__name__}:all_paid_once", '
+    stages = f"last intake call {work}"
+    with pytest.raises(SimulationFailed) as found:
+        simulation(stages, more=checked, faults=faults).run(seeds)
+    told = " ".join(str(found.value).split())
+    first = re.search(why, told)
+    assert first, told
+    assert "mail 'paid' happened" not in told
+    assert re.search(rf'decides: .*{decides} (#\d).*?\. \1 is {{"n":{first[1]}}}\.', told), told
 
 
 seen: set[str] = set()

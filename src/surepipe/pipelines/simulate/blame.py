@@ -16,6 +16,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.simulate.campaign import digests_in, quiet
+from surepipe.pipelines.simulate.ends import asked_for
 from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, Said
 from surepipe.pipelines.simulate.reference import plainly, played, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -169,7 +170,8 @@ def _in_stages(
     if found.violation.property == "user" and is_done:  # once more, for the message of that call
         return _called_again(run, found)
     return (
-        _by_content(subject, plain, run, found.violation)
+        _not_done(plain, run, found.violation)
+        or _by_content(subject, plain, run, found.violation)
         or _odd_answer(plain, run, found)
         or _called_again(run, found)
     )
@@ -183,8 +185,8 @@ def _raised_anyway(plain: Plain, run: _Run, result: RunResult) -> Iterator[int]:
         look = run.in_plan(place), digest
         alike.setdefault(look, {}).update(plain.refused.get(place.about.key, {}))
     for row in result.rows:
-        if row.kind == Kind.RAISED and (place := run.place(row)):
-            usual = alike.get((run.in_plan(place), run.digests.get(place, "")), {})
+        if row.kind == Kind.RAISED and (failed := run.place(row)):
+            usual = alike.get((run.in_plan(failed), run.digests.get(failed, "")), {})
             told = facts_of(row)
             if told.get("text") == usual.get(str(told.get("stage"))):
                 yield row.step
@@ -228,6 +230,23 @@ def _with_an_effect(
         is_end = row.kind == Kind.CRASH and done is not None and row.node == done.node
         if violation.name == EFFECT_LOST and is_end and done is not None:
             return run.place(done), row.step
+    return None
+
+
+def _not_done(plain: Plain, run: _Run, violation: Violation) -> _Place | None:
+    """The message for which something is done outside that a check misses: in the last pipe on its way."""
+    if violation.property != "user":
+        return None
+    for effect, handled in plain.during.items():
+        outside, action, value = effect
+        what = asked_for(action, value, plain.effects.get(effect, ""))
+        if (outside, what) == (violation.end, violation.content):
+            places = [
+                place
+                for place in run.digests
+                if plain.origins.get(place.about.key) == handled.of[:2]
+            ]
+            return places[-1] if places else None
     return None
 
 

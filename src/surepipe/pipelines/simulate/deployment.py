@@ -253,6 +253,8 @@ class PlanDeployment(Deployment):
         *,
         slips: Mapping[str, tuple[str, str]] | None = None,
         effects: Mapping[Effect, str] | None = None,
+        times: Mapping[Effect, int] | None = None,
+        usual: Mapping[Effect, str] | None = None,
         keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
         veils: Mapping[str, Veil] | None = None,
@@ -279,6 +281,8 @@ class PlanDeployment(Deployment):
         self._expected = expected
         self._slips = slips or {}
         self._effects = effects or {}
+        self._times = times or {}
+        self._usual = usual or {}
         self._keyed = keyed or {}
         self._ways_by_key = ways_by_key or {}
         self._veils = veils or {}
@@ -549,8 +553,8 @@ class PlanDeployment(Deployment):
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
             end, content = about_what(ends)
-            said = outcome.checked(world, self.functions.check)
-            found += [replace(one, end=end, content=content) for one in said]
+            said = outcome.checked(world, self.functions.check, self._usual, self._times)
+            found += [one if one.end else replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
         last = len(world.rows) - 1
         found += [

@@ -27,6 +27,7 @@ from surepipe.pipelines.simulate.ends import (
     RunOutcome,
     all_done,
     canonical,
+    times_of,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
@@ -74,6 +75,8 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         expected=found.expected,
         slips=found.slips,
         effects=found.effects,
+        times=found.times,
+        usual=found.usual,
         keyed=found.keyed,
         veils=found.veils,
         offspring=found.offspring,
@@ -159,6 +162,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         is_refused=_is_refused(world),
         slips=twice.slips,
         effects=outside.effects,
+        times=times_of(world.outsides),
+        usual=outside.usual,
         retold=retold,
         keyless={text: what.stage for text, what in outside.keyless.items()},
         unchecked=outside.unchecked,
@@ -276,6 +281,7 @@ class _Outside:
         self.keyless = {**twice.keyless, **sharing, **dict(misnamed)}
         unchecked = {**self.keyless, **dict(of_batches.differing(back))}
         again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
+        self.usual = {what: by_hand.effects[what] for what in again}
         in_any_order = {
             what
             for what in again

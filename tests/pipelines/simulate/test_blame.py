@@ -6,6 +6,7 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from random import Random
+from typing import ClassVar
 
 import pytest
 
@@ -217,6 +218,29 @@ def test_what_explains_a_check_that_fails_is_otherwise_than_without_faults(
     assert first, told
     assert "mail 'paid' happened" not in told
     assert re.search(rf'decides: .*{decides} (#\d).*?\. \1 is {{"n":{first[1]}}}\.', told), told
+
+
+class Before:
+    """It keeps what the last message was, in a variable of the class that each method names."""
+
+    last: ClassVar[dict[str, object]] = {}
+
+    def __call__(self, order: Order) -> Order:
+        """With the one before it."""
+        before = self.last.get("n")
+        self.last["n"] = order["n"]
+        return {**order, "before": before}
+
+
+def test_what_a_stage_keeps_is_named_once_and_its_message_as_everywhere() -> None:
+    """X-56: by the number that the deciding step has, and not by that of its epoch."""
+    _, told = defects(simulation("last intake call Before", faults="claim"))
+    kept = re.search(r"last keeps (\S+ \(\S+\)) between calls", told)
+    assert kept, told
+    text = " ".join(told.split())
+    number = re.search(r"decides: .*? for (#\d)", text)
+    assert number, told
+    assert re.search(rf"A stage's defect: last \(\S+\) answered .*? for {number[1]},", text), told
 
 
 seen: set[str] = set()

@@ -106,7 +106,10 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     anyway = frozenset(_raised_anyway(plain, run, result))
     is_compared = veil is None and _is_other_at(violation.end, plain, again)
     varying = frozenset[str]() if is_compared else _varying(plain, again)
-    found = replace(found, varying=varying, raised_anyway=anyway)
+    of_all = {
+        (one.pipe, one.epoch, one.seq): plain.said.get(one.about.key, {}) for one in run.digests
+    }
+    found = replace(found, varying=varying, raised_anyway=anyway, usual_of_all=of_all)
     place, step = _with_an_effect(run, result, violation) or (
         _in_stages(subject, plain, run, found),
         violation.step,
@@ -357,23 +360,27 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
     of a run, so nothing is said of the stages behind one.
     """
     unknown = subject.plan.behind_batches()
+    numbers = Numbers(example.result.rows)
     by_message: dict[tuple[str, str, int, int, str], list[_Answer]] = {}
     for one in _answers_met(subject, example):
         if one.stage not in unknown:
-            message = (one.stage, one.row.pipe, one.row.epoch, one.row.seq, one.piece)
-            by_message.setdefault(message, []).append(one)
+            of = (one.stage, one.row.pipe, one.row.epoch, one.row.seq, one.piece)
+            by_message.setdefault(of, []).append(one)
     for answers in by_message.values():
         first, varies = answers[0], answers[0].stage in example.varying
         place = example.places.get(first.stage)
         who = f"{first.stage} ({place})" if place else first.stage
+        message = numbers.label(first.row)
+        if first.row.pipe != example.violation.pipe:
+            message += f" of {first.row.pipe.partition('@')[0].partition('/')[2]}"
         usual = _usual(first, example)
         if pair := _two_ways(answers, varies=varies):
             told = " and then ".join(brief_apart(*pair))
-            what = f"{who} answered {told} for message {first.row.seq}, which was tried again"
+            what = f"{who} answered {told} for {message}, which was tried again"
             yield first.row, first.stage, what
         elif usual is not None and differ(first.text, usual, varies=varies):
             now, then = brief_apart(first.text, usual)
-            what = f"{who} answered {now} for message {first.row.seq}, and {then} without faults"
+            what = f"{who} answered {now} for {message}, and {then} without faults"
             yield first.row, first.stage, what
 
 

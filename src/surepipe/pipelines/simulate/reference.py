@@ -47,7 +47,7 @@ from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 from surepipe.simulation.outside import Look
-from surepipe.simulation.report.words import brief, brief_apart
+from surepipe.simulation.report.words import brief, brief_apart, listing
 from surepipe.simulation.world import Deployable, World, play
 
 EVERYTHING = "everything"
@@ -175,6 +175,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         odd_keys=odd_keys,
         keys=tuple(_told_of_keys(by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
+        by_batches=dict(ends.by_batches()),
         set_aside="" if unreached else _set_aside(subject, by_hand, check),
         offspring=replace(
             _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
@@ -255,6 +256,18 @@ class _Compared:
             if veil is not None:
                 self.veils[end] = veil
                 self.expected[end] = [*map(veil.over, self._first[end])]
+
+    def by_batches(self) -> Iterator[tuple[str, str]]:
+        """Of the unsteady ends that get something else when messages fall into other batches: which stages take
+        these on the way."""
+        subject = self._runs.subject
+        plan = subject.plan
+        batches = [stage.name for stage in plan.stages if stage.batch is not None]
+        takers = [one.name for batch in batches for one in plan.takers(batch)]
+        for end in self.unsteady:
+            if not _is_of_each_message(self._runs, end):
+                taking = [one for one in takers if end in plan.behind(one)]
+                yield end, listing([_with_place(subject, one) for one in taking])
 
     def unreached(self) -> Told:
         """The ends that are to have nothing, and the sources of which nothing comes out."""

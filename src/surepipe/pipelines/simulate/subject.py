@@ -57,11 +57,12 @@ class Reference:
     of all that were made in which messages come as they do. ``veils``: what of the messages at an end differs
     between runs without faults, and is not compared. ``by_order``: who does other things outside when the
     messages come in another order, and no check looks at them. ``leaking``: which stages answer otherwise when
-    the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message. ``odd_keys``:
-    functions that tell two keys of one message; ``keys``: what those of the plan tell. ``judged``: the ends
-    that the user's check judges, of those that are not the same in each run. ``set_aside``: how many dead
-    letters come without any fault, and of what, where no check minds. ``offspring``: what is to come of each
-    message."""
+    the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message.
+    ``odd_keys``: functions that tell two keys of one message; ``keys``: what those of the plan tell.
+    ``judged``: the ends that the user's check judges, of those that are not the same in each run.
+    ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
+    take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
+    ``offspring``: what is to come of each message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -82,6 +83,7 @@ class Reference:
     odd_keys: Told = field(default_factory=dict[str, str])
     keys: tuple[Answer, ...] = ()
     judged: frozenset[str] = frozenset()
+    by_batches: Told = field(default_factory=dict[str, str])
     set_aside: str = ""
     offspring: Offspring = field(default_factory=Offspring)
 

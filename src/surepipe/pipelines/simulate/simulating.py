@@ -944,7 +944,8 @@ class Simulation:
             for keeps in self._remembering(who):
                 told = (
                     f"what {who} {what} differs with the order of messages, by itself or by what comes to it "
-                    f"then, so it is not compared, and stage {keeps} Or say what has to be done (simulate: check:){accepts}"
+                    f"then, so it is not compared, and stage {keeps} Or say what has to be done (simulate: "
+                    f"check:){accepts}"
                 )
                 yield told, who
         open_ends = {end: what for end, what in self.not_compared.items() if end not in self.judged}

@@ -964,8 +964,7 @@ class Simulation:
 
     def _of_batches(self, end: str) -> str:
         """Which stages make something else of batches that fall otherwise, where that gets to an end."""
-        told = (known.by_batches.get(end, "") for known in self.subject.references.values())
-        who = next(filter(None, told), "")
+        who = self._reference(self.messages).by_batches.get(end, "")
         return f". What {who} gives follows from how messages fall into batches" if who else ""
 
     def _example(self, result: RunResult, before: int) -> Counterexample:

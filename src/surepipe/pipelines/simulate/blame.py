@@ -15,6 +15,7 @@ from typing import TypeAlias
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
+from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.simulate.campaign import digests_in, quiet
 from surepipe.pipelines.simulate.ends import asked_for
 from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, Said
@@ -171,12 +172,12 @@ def _in_stages(
 ) -> _Place | None:
     is_done = found.violation.step < len(found.result.rows) - 1
     if found.violation.property == "user" and is_done:  # once more, for the message of that call
-        return _called_again(run, found)
+        return _called_again(subject, run, found)
     return (
         _not_done(plain, run, found.violation)
         or _by_content(subject, plain, run, found.violation)
         or _odd_answer(plain, run, found)
-        or _called_again(run, found)
+        or _called_again(subject, run, found)
     )
 
 
@@ -283,7 +284,7 @@ def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None
     return None
 
 
-def _called_again(run: _Run, found: Counterexample) -> _Place | None:
+def _called_again(subject: PlanSubject, run: _Run, found: Counterexample) -> _Place | None:
     """The message of the last call before the step at which it broke; else the first for which a stage failed,
     or that became a dead letter, and does not without faults; or that was tried again. What keeps a run from its
     end is none that was set aside, and one that was but tried again keeps nobody."""
@@ -308,8 +309,19 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     ]
     if violation.property == "P12":
         aside = {run.place(row) for row in dead}
-        failed, dead, again = [row for row in failed if run.place(row) not in aside], [], []
+        waiting = [row for row in result.rows if _is_waited_for(subject, row)]
+        failed = [row for row in (*failed, *waiting) if run.place(row) not in aside]
+        dead, again = [], []
     return next((place for row in (*failed, *dead, *again) if (place := run.place(row))), None)
+
+
+def _is_waited_for(subject: PlanSubject, row: Row) -> bool:
+    """Whether a stage raised that is tried for ever, with or without faults."""
+    told = facts_of(row) if row.kind == Kind.RAISED else {}
+    if "stage" not in told or "fault" in told:
+        return False
+    part = subject.plan.part(str(told["stage"]))
+    return not (isinstance(part, Trying) and part.dead_letter)
 
 
 def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str, str]]:

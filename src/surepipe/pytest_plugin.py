@@ -112,7 +112,15 @@ def simulate(request: pytest.FixtureRequest) -> Simulate:
             if (tried := found.tried) is not None:
                 _add(config.stash[_TOTALS], {"runs": tried.runs, "faults": tried.faults})
 
-    return run
+    def told(what: object, **how: Any) -> Simulated:
+        """What fails is told by its report, and shown at the line of the test."""
+        __tracebackhide__ = True
+        try:
+            return run(what, **how)
+        except SimulationFailed as failure:
+            raise failure.with_traceback(None) from None
+
+    return told
 
 
 def _of_replay(events: int, rows: Sequence[Row]) -> Simulated:

@@ -68,6 +68,8 @@ def test_without_its_key_it_fails_with_a_report_a_page_and_a_script_that_replays
     (page,) = (tmp_path / "pages").glob("*.html")
     assert str(page.relative_to(tmp_path)) in done.stdout
     assert "for the second time" in page.read_text()
+    assert "surepipe/pipelines/simulate/simulating.py" not in done.stdout
+    assert "pytest_plugin.py" not in done.stdout
     (script,) = (tmp_path / "pages").glob("*.json")
     again = _pytest(tmp_path, "--surepipe-replay", str(script))
     assert again.returncode == 1

@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,6 +26,7 @@ from surepipe.core.claims import (
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.assessing import Assessment, Verdict, assess
 from surepipe.pipelines.loading import load
+from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.breaking import Broken, untolerated
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
@@ -48,6 +49,7 @@ from surepipe.pipelines.simulate.simulating import (
 )
 from surepipe.pipelines.simulate.subject import Answer, Told, explore_plan_hops
 from surepipe.pipelines.simulate.written import taken_over
+from surepipe.pipelines.users_code import functions_in
 from surepipe.simulation.chance.script import load as load_script
 from surepipe.simulation.explore.result import Explored
 from surepipe.simulation.report.words import in_words
@@ -264,7 +266,7 @@ def _simulate(request: SimulateRequest, found: Findings) -> None:
     except CannotSimulate as error:
         found.code, found.complaint = (
             Exit.UNUSABLE,
-            _how_to_replace(error, plan.simulate.replace.values()),
+            _how_to_replace(error, plan),
         )
     except ConfigurationError as error:
         found.code, found.complaint = Exit.UNUSABLE, str(error)
@@ -435,8 +437,8 @@ def _replay(script: Path, simulation: Simulation, found: Findings) -> None:
     found.explored = [f"nothing is violated in this run{since}"]
 
 
-def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
-    """``doubles``: the functions that stand in for others already."""
+def _how_to_replace(error: CannotSimulate, plan: Plan) -> str:
+    """What to write, as far as a double helps. A stage as a whole is to have none: it would not be tested then."""
     if not error.refusals:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
@@ -446,13 +448,21 @@ def _how_to_replace(error: CannotSimulate, doubles: Collection[str]) -> str:
     named = dict.fromkeys(refusal.function for refusal in error.refusals if refusal.function)
     if not named:
         return "\n".join([*lines, "give what does that a double (simulate: replace:)"])
-    own = [name for name in named if name in doubles]
+    own = [name for name in named if name in plan.simulate.replace.values()]
     if own:
         return "\n".join([*lines, f"{own[0]} is a double already: {_DOUBLES_STAY_INSIDE}"])
-    replaced = (f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in named)
-    return "\n".join(
-        [*lines, "give it a double, in the file:", "simulate:", "  replace:", *replaced]
-    )
+    whole = [name for name in named if name in {path for _, _, path in functions_in(plan.parts)}]
+    how = f"{_FUNCTION_OF_ITS_OWN}{', '.join(whole)}), in the file:" if whole else _A_DOUBLE
+    apart = {f"{name.partition(':')[0]}:NAME" if name in whole else name: None for name in named}
+    replaced = (f'    "{name}": "doubles:{name.rpartition(":")[2]}"' for name in apart)
+    return "\n".join([*lines, how, "simulate:", "  replace:", *replaced])
+
+
+_A_DOUBLE = "give it a double, in the file:"
+_FUNCTION_OF_ITS_OWN = (
+    "put that call into a function of its own, and give that one a double (nothing is tested of a stage that has "
+    "one itself, here "
+)
 
 
 _DOUBLES_STAY_INSIDE = (

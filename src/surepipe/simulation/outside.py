@@ -330,6 +330,11 @@ class Outside:
         """Of each action how often something was done."""
         return ((action, sum(values.values())) for action, values in self._done.items())
 
+    def how_often(self) -> Iterator[tuple[tuple[str, Hashable], int]]:
+        """Each effect that happened, and how often; whoever asks has looked at nothing."""
+        for action, values in self._done.items():
+            yield from (((action, value), times) for value, times in values.items())
+
     def repeated(self) -> list[str]:
         """Effects that happened more than once, in words."""
         self._look(*self._done)

@@ -73,6 +73,10 @@ class Counterexample:
     )
     """of this message, and of those that come of the same one of a source, by pipe, epoch and number: what each
     stage answers for which piece of it when nothing goes wrong"""
+    usual_of_all: Mapping[tuple[str, int, int], Mapping[tuple[str, str], str]] = field(
+        default_factory=dict[tuple[str, int, int], Mapping[tuple[str, str], str]]
+    )
+    """the same of all messages"""
     varying: frozenset[str] = frozenset()
     """stages that answer otherwise in each run, even when nothing goes wrong"""
     raised_anyway: frozenset[int] = frozenset()

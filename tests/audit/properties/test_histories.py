@@ -235,6 +235,12 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ("P12", "accept 1; end limit", {}, "The run reached its limit events and never came to rest."),
     (
         "P12",
+        "accept 1; end limit",
+        {"claim": {}, "claims": {"orders": {"no-loss": ["route-loss"]}}, "faults": ["route-loss"]},
+        "The run reached its limit events and never came to rest.",
+    ),
+    (
+        "P12",
         "accept 1; told receiver 5 attempts failed.; end limit",
         {},
         "The run reached its limit events and never came to rest. Told last: 5 attempts failed.",
@@ -469,6 +475,15 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
 )
 
 LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
+    (
+        "P12",
+        "accept 1; stop receiver its stream went back; end limit",
+        {
+            "claim": {},
+            "claims": {"orders": {"no-loss": ["route-loss"]}},
+            "faults": ["store-rollback"],
+        },
+    ),
     ("P9", "accept 1; start receiver; deliver 1; start receiver; deliver 1", {}),
     (
         "P10",

@@ -331,8 +331,13 @@ def of_batches(first: str, work: str, messages: int, how: str = "call") -> Simul
 @pytest.mark.parametrize("first", ["first_stage", "all_but_seven"])
 def test_what_comes_of_a_batch_as_it_fell_is_not_compared(first: str, messages: int) -> None:
     """P2: also where two runs without faults agree on it by chance, and where a message before it fails."""
-    with pytest.raises(NotExercised, match="not judged: out, because how much comes there"):
+    with pytest.raises(NotExercised, match="not judged: out, because how much comes there") as told:
         of_batches(first, "joined", messages).run(range(12))
+    taking = re.search(
+        r"What (\w+) \(test_batches\.py:\d+\) gives follows from how", str(told.value)
+    )
+    assert taking
+    assert taking[1] == "work"
 
 
 @pytest.mark.parametrize("first", ["first_stage", "all_but_seven"])

@@ -6,23 +6,29 @@ import re
 import time
 from collections.abc import Iterator, Mapping
 from random import Random
+from typing import ClassVar
 
 import pytest
 
 from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.campaign import draw_for
+from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
     SimulationFailed,
     simulation_of,
 )
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
+from surepipe.simulation.faults import chosen
 from tests.pipelines.simulate.kit import HEAD
 
 Order = Mapping[str, object]
 NUMBERS = Random(3)
 mail = Outside("mail")
+outside = Outside("bank")
 SAMPLE = """\
 sinks: {out: {from: last, kind: jsonl, path: out.jsonl}}
 simulate: {messages: 4, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}]}}
@@ -58,7 +64,7 @@ LETTERS = "retries: 5, dead_letter: main/dead"
 
 
 def simulation(
-    stages: str, *, pipes: str = "", more: str = "", faults: str = "bad-stage"
+    stages: str, *, pipes: str = "", more: str = "", faults: str = "bad-stage", head: str = HEAD
 ) -> Simulation:
     """Lines of ``name giver kind function``, of functions here; the end is behind the stage ``last``."""
     told = [line.split() for line in stages.strip().splitlines()]
@@ -69,7 +75,7 @@ def simulation(
         for name, giver, kind, function in told
     ]
     text = "".join(
-        [HEAD, pipes, "stages:\n", *made, SAMPLE.replace("{messages", f"{{{more}messages")]
+        [head, pipes, "stages:\n", *made, SAMPLE.replace("{messages", f"{{{more}messages")]
     )
     return simulation_of(loads(text), faults=faults)
 
@@ -112,6 +118,129 @@ def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> Non
     assert {*named} == {guilty}, told
     advised = re.findall(r"(\w+) (?:goes by more than|keeps)", told.partition("Note: ")[0])
     assert {*advised} == {guilty}, told
+
+
+def not_one(order: Order) -> Order:
+    """The first is set aside, with or without faults."""
+    if order["n"] == 1:
+        raise ValueError("one")
+    return order
+
+
+SEED_OF_A_ROLLBACK = 6
+"""In it the stream between the two pipes goes back behind its reader."""
+
+
+class Held(PlanSubject):
+    """The same plan, held to its claims whatever strikes."""
+
+    def facts(self) -> Mapping[str, object]:
+        """No fault excuses anything."""
+        return {**super().facts(), "faults": []}
+
+
+def through_a_stream_that_goes_back() -> Simulation:
+    """What its reader remembers is not there any more, so it waits for people, each time that it is started."""
+    stream = "route: {kind: sqlite, store: main}, journal: main"
+    head = HEAD.replace("journal: main, state: main, boundary: committed", stream)
+    stages = "first intake call not_one\nlast onward call same"
+    onward = f"  onward: {{from: first, {stream}}}\n"
+    return simulation(stages, pipes=onward, faults="store-rollback", head=head)
+
+
+def test_a_pipe_that_waits_for_people_as_nothing_promises_otherwise_is_no_finding() -> None:
+    """P12: "nothing promises to survive store-rollback", so what follows from that is none either; and where it
+    is held to it even so, no message is to blame that was set aside as ever."""
+    simulated = through_a_stream_that_goes_back()
+    subject = simulated.subject
+    kinds = chosen(["store-rollback"])
+    schedule = draw_for(subject, SEED_OF_A_ROLLBACK, mode="claim", kinds=kinds, messages=4)
+    assert simulated.once(schedule).runs == 1
+    held = Held(**{name: getattr(subject, name) for name in subject.__dataclass_fields__})
+    with pytest.raises(SimulationFailed, match="P12 progress VIOLATED") as found:
+        Simulation(held, 4, "store-rollback").once(schedule)
+    told = str(found.value)
+    assert "stops: " in told
+    assert "Nothing gets past this" not in told
+    assert " decides: " not in told
+
+
+def pays(order: Order) -> Order:
+    """It notes that it has before it does: what ends between both pays nothing. Its mails look alike."""
+    if order["n"] not in outside.count("paid"):
+        mail.do("mail", "paid", key=order["n"])
+        outside.do("paid", order["n"], key=order["n"])
+        outside.do("pay", order["n"], key=order["n"])
+    return order
+
+
+def pays_twice(order: Order) -> Order:
+    """What names it is no key."""
+    mail.do("mail", "paid", key=order["n"])
+    outside.do("pay", order["n"])
+    return order
+
+
+def all_paid_once(run: RunOutcome) -> bool:
+    """That, and no word of mails."""
+    return bool(run.dead) or outside.count("pay") == dict.fromkeys(range(1, 5), 1)
+
+
+@pytest.mark.parametrize(
+    ("work", "faults", "seeds", "why", "decides"),
+    [
+        (
+            "pays",
+            "receiver-crash",
+            range(90, 92),
+            r"bank pay (\d) was never done, as it is by last \(\S+\) without faults: check",
+            r"last \(\S+\) is through with",
+        ),
+        (
+            "pays_twice",
+            "process-crash",
+            range(60),
+            r"VIOLATED .*? pay (\d) happened twice: check",
+            r"does it again for",
+        ),
+    ],
+)
+def test_what_explains_a_check_that_fails_is_otherwise_than_without_faults(
+    work: str, faults: str, seeds: range, why: str, decides: str
+) -> None:
+    """X-56: four mails that look alike are in each run, and explain nothing."""
+    checked = f'check: "{__name__}:all_paid_once", '
+    stages = f"last intake call {work}"
+    with pytest.raises(SimulationFailed) as found:
+        simulation(stages, more=checked, faults=faults).run(seeds)
+    told = " ".join(str(found.value).split())
+    first = re.search(why, told)
+    assert first, told
+    assert "mail 'paid' happened" not in told
+    assert re.search(rf'decides: .*{decides} (#\d).*?\. \1 is {{"n":{first[1]}}}\.', told), told
+
+
+class Before:
+    """It keeps what the last message was, in a variable of the class that each method names."""
+
+    last: ClassVar[dict[str, object]] = {}
+
+    def __call__(self, order: Order) -> Order:
+        """With the one before it."""
+        before = self.last.get("n")
+        self.last["n"] = order["n"]
+        return {**order, "before": before}
+
+
+def test_what_a_stage_keeps_is_named_once_and_its_message_as_everywhere() -> None:
+    """X-56: by the number that the deciding step has, and not by that of its epoch."""
+    _, told = defects(simulation("last intake call Before", faults="claim"))
+    kept = re.search(r"last keeps (\S+ \(\S+\)) between calls", told)
+    assert kept, told
+    text = " ".join(told.split())
+    number = re.search(r"decides: .*? for (#\d)", text)
+    assert number, told
+    assert re.search(rf"A stage's defect: last \(\S+\) answered .*? for {number[1]},", text), told
 
 
 seen: set[str] = set()

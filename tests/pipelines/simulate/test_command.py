@@ -196,7 +196,8 @@ def test_a_stage_that_opens_a_socket_is_refused_with_the_lines_to_add(tmp_path: 
     assert done.returncode == Exit.UNUSABLE
     assert "shop_stages.py:4: a stage opens a socket" in done.stderr
     assert "held" not in done.stdout
-    assert '"shop_stages:price": "doubles:price"' in done.stderr
+    assert '"shop_stages:NAME": "doubles:NAME"' in done.stderr
+    assert "of a stage that has one itself, here shop_stages:price)" in done.stderr
 
 
 def test_one_schedule_and_a_number_of_them_are_not_asked_for_together(tmp_path: Path) -> None:
@@ -229,7 +230,7 @@ def test_what_is_refused_within_a_task_is_told_where_that_was_made(tmp_path: Pat
     is asked to be replaced that nobody knows (simulation X-26)."""
     done = command(shop(tmp_path, IN_A_TASK), "--seeds", "2")
     assert "shop_stages.py:4: a stage starts a thread" in done.stderr
-    assert done.stderr.endswith('  replace:\n    "shop_stages:price": "doubles:price"\n')
+    assert done.stderr.endswith('  replace:\n    "shop_stages:NAME": "doubles:NAME"\n')
     done = command(shop(tmp_path, BY_THE_LOOP), "--seeds", "2")
     assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr
     assert done.stderr.startswith(

@@ -11,7 +11,7 @@ import pytest
 
 from surepipe.pipelines import loads
 from surepipe.pipelines.simulate.ends import Ends, Offspring, judge_ends, out_of_order
-from surepipe.pipelines.simulate.reference import played
+from surepipe.pipelines.simulate.reference import played, reference_of
 from surepipe.pipelines.simulate.simulating import Simulation, SimulationFailed, simulation_of
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
@@ -91,6 +91,35 @@ def total(row: Row) -> Row:
     }
 
 
+def total_but_three(row: Row) -> Row:
+    """One of them is always set aside."""
+    assert row["n"] != 3
+    return total(row)
+
+
+def difference(row: Row) -> int:
+    """Of the one before it, whatever came later: 1 without dead letters, but for one."""
+    ledger.do("add", row["n"], key=row["n"])
+    known = cast("Mapping[int, int]", ledger.count("add"))
+    return DIFFERENCES[row["n"]] - max((DIFFERENCES[n] for n in known if n < row["n"]), default=0)
+
+
+DIFFERENCES = [0, 1, 3, 4, 8, 10, 16]
+
+
+def first_of_three(row: Row) -> Mapping[str, int] | None:
+    """Two come out of six, whichever is the first of them."""
+    kind, key = row["n"] % 2, f"{row['n'] % 2}"
+    ledger.do("see", (kind, row["n"]), key=key)
+    return {"kind": kind} if (kind, row["n"]) in ledger.count("see") else None
+
+
+def until_six(row: Row) -> str | None:
+    """Something comes out when all have come, whatever their order."""
+    ledger.do("add", row["n"], key=row["n"])
+    return "all" if len(ledger.count("add")) == 6 else None
+
+
 def named(row: Row, context: Context) -> Mapping[str, object]:
     """It depends on its own message alone, when it came, and who it is."""
     return {**row, "id": context.id.key, "at": datetime.now(UTC).isoformat()}
@@ -112,12 +141,14 @@ LARGE = '  large: {from: total, filter: "CALL is_large"}\n'
 
 
 def totals(
-    work: str, *, more: str = "", end: str = "total", faults: str = "bad-stage"
+    work: str, *, more: str = "", end: str = "total", faults: str = "bad-stage", lanes: int = 0
 ) -> Simulation:
-    """Behind a stage that sets aside."""
-    lines = ", ".join(f"{{n: {n}}}" for n in range(1, 7))
+    """Behind a stage that sets aside. All messages have one key."""
+    lines = ", ".join(f"{{n: {n}, of: 1}}" for n in range(1, 7))
+    keyed = f"key: of, lanes: {lanes}, boundary: processed"
+    head = HEAD.replace("boundary: committed", keyed) if lanes else HEAD
     text = (
-        f"{HEAD}stages:\n"
+        f"{head}stages:\n"
         '  first: {from: intake, call: "CALL same", retries: 2, dead_letter: main/dead}\n'
         f'  total: {{from: first, call: "CALL {work}", retries: 5, dead_letter: main/dead}}\n{more}'
         f"sinks: {{out: {{from: {end}, kind: jsonl, path: out.jsonl}}}}\n"
@@ -129,14 +160,50 @@ def totals(
 @pytest.mark.parametrize(
     ("more", "end", "what"), [("", "total", "only the number"), (LARGE, "large", "nothing")]
 )
-def test_a_total_behind_a_stage_that_sets_aside_is_no_loss(more: str, end: str, what: str) -> None:
-    """P2: the total without a dead letter is the right one, and a note tells what was compared."""
-    simulated = totals("total", more=more, end=end)
+@pytest.mark.parametrize("lanes", [0, 1, 3])
+def test_a_total_behind_a_stage_that_sets_aside_is_no_loss(
+    lanes: int, more: str, end: str, what: str
+) -> None:
+    """P2: the total without a dead letter is the right one, and a note tells what was compared. Behind lanes it
+    is the same in each order that there may be, and another one even so without one of its key."""
+    simulated = totals("total", more=more, end=end, lanes=lanes)
     found = simulated.campaign(range(60))
     assert found.dead
     assert not found.violated
     told = f"of what out gets, {what} was compared in runs in which faults made dead letters"
     assert any(told in note for note in simulated.notes(found))
+
+
+def test_nothing_is_said_of_dead_letters_of_faults_where_there_are_none() -> None:
+    """Some there are without any fault."""
+    simulated = totals("total_but_three", faults="none")
+    found = simulated.campaign(range(2))
+    assert found.dead
+    assert not [note for note in simulated.notes(found) if "faults made" in note]
+
+
+@pytest.mark.parametrize("work", ["same", "first_of_three"])
+@pytest.mark.parametrize("lanes", [0, 3])
+def test_what_needs_no_other_message_is_compared_in_all_runs(work: str, lanes: int) -> None:
+    """P2: not even where others are left out for it, if each of them would come out just so in its place."""
+    known = reference_of(totals(work, lanes=lanes).subject, 6)
+    assert not known.offspring.leaning
+    assert len(known.expected["out"]) == (6 if work == "same" else 2)
+
+
+@pytest.mark.parametrize(("work", "is_counted"), [("total", True), ("until_six", False)])
+def test_an_end_that_needs_other_messages_is_known(work: str, *, is_counted: bool) -> None:
+    """P2: also where the order of them does not matter to it at all, and they must but come."""
+    known = reference_of(totals(work, lanes=3).subject, 6)
+    assert known.offspring.leaning == {"out": is_counted}
+
+
+def test_the_order_of_a_key_is_told_by_what_comes_of_it_without_dead_letters() -> None:
+    """P4: a text that is another message's without one that is set aside says nothing of the order."""
+    simulated = totals("difference", lanes=3)
+    found = simulated.campaign(range(60))
+    assert found.dead
+    assert not found.violated
 
 
 def test_what_tells_the_identity_of_its_message_alone_is_compared_in_all_runs() -> None:

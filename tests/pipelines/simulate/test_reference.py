@@ -506,7 +506,7 @@ def test_the_call_that_gives_nothing_decides_and_none_that_gives_another_name() 
         simulation(parts, faults="bad-stage").run(range(20))
     told = " ".join(str(found.value).split())
     assert re.search(r"decides: work \([^)]*\) gives None for (#\d)[;,] .*\1 never came out", told)
-    assert re.search(r"A stage's defect: work \S+ answered None for message", told)
+    assert re.search(r"A stage's defect: work \S+ answered None for #", told)
 
 
 @pytest.mark.parametrize(

@@ -32,6 +32,7 @@ from surepipe.audit.trace import (
     Kind,
     Row,
 )
+from surepipe.core.claims import Atom
 
 _NO_BUFFERS = frozenset({"loaded"})
 
@@ -95,7 +96,9 @@ class Quiescence(Property):
 
 class ProgressProperty(Property):
     """P12: once the faults are over each message is confirmed within the bound that the pipe states, counted from
-    then or from its acceptance; after that no deadline sends a message again; and the run ends."""
+    then or from its acceptance; after that no deadline sends a message again; and the run ends. Of several pipes
+    none needs to, where one does not promise to lose nothing through what may happen.
+    """
 
     id: ClassVar[str] = "P12"
 
@@ -182,7 +185,7 @@ class ProgressProperty(Property):
         end = self.books.end
         if end is None:
             return
-        if end.limit:
+        if end.limit and not self._may_stand_still():
             self.fail(
                 f"The run reached its limit {end.limit} and never came to rest.{self._reason()}"
             )
@@ -191,6 +194,18 @@ class ProgressProperty(Property):
         for book in owing(self.books, "P12"):
             for first, last in self.books.unconfirmed(book):
                 self._judge(None, book, first, last - first + 1, end.time_us)
+
+    def _may_stand_still(self) -> bool:
+        """Whether a pipe of several, or what it stands beside, may wait for people: it promises to lose nothing,
+        and yet not through what may happen here."""
+        claims = self.books.settings.claims
+        promising = (
+            book for book in self.books.pipes.values() if book.pipe.partition("@")[0] in claims
+        )
+        return any(
+            Atom.NO_LOSS in self.books.settings.claim_on(book.pipe) and "P12" not in book.wanted
+            for book in promising
+        )
 
     def _reason(self) -> str:
         """Which end stopped most often though it was started again each time, or the last that was told."""

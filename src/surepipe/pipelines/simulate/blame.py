@@ -15,7 +15,9 @@ from typing import TypeAlias
 from surepipe.audit.findings import Violation
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
+from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.simulate.campaign import digests_in, quiet
+from surepipe.pipelines.simulate.ends import asked_for
 from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, Said
 from surepipe.pipelines.simulate.reference import plainly, played, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -111,7 +113,10 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     anyway = frozenset(_raised_anyway(plain, run, result))
     is_compared = veil is None and _is_other_at(violation.end, plain, again)
     varying = frozenset[str]() if is_compared else _varying(plain, again)
-    found = replace(found, varying=varying, raised_anyway=anyway)
+    of_all = {
+        (one.pipe, one.epoch, one.seq): plain.said.get(one.about.key, {}) for one in run.digests
+    }
+    found = replace(found, varying=varying, raised_anyway=anyway, usual_of_all=of_all)
     place, step = _with_an_effect(run, result, violation) or (
         _in_stages(subject, plain, run, found),
         violation.step,
@@ -173,19 +178,26 @@ def _in_stages(
 ) -> _Place | None:
     is_done = found.violation.step < len(found.result.rows) - 1
     if found.violation.property == "user" and is_done:  # once more, for the message of that call
-        return _called_again(run, found)
+        return _called_again(subject, run, found)
     return (
-        _by_content(subject, plain, run, found.violation)
+        _not_done(plain, run, found.violation)
+        or _by_content(subject, plain, run, found.violation)
         or _odd_answer(plain, run, found)
-        or _called_again(run, found)
+        or _called_again(subject, run, found)
     )
 
 
 def _raised_anyway(plain: Plain, run: _Run, result: RunResult) -> Iterator[int]:
-    """The steps at which a stage raises what it raises for that message without faults, too."""
+    """The steps at which a stage raises what it raises for that message without faults, too, or for another one
+    that looks the same: one that is sent anew has another identity."""
+    alike: dict[tuple[str, str], dict[str, str]] = {}
+    for place, digest in run.digests.items():
+        look = run.in_plan(place), digest
+        alike.setdefault(look, {}).update(plain.refused.get(place.about.key, {}))
     for row in result.rows:
-        if row.kind == Kind.RAISED and (place := run.place(row)):
-            told, usual = facts_of(row), plain.refused.get(place.about.key, {})
+        if row.kind == Kind.RAISED and (failed := run.place(row)):
+            usual = alike.get((run.in_plan(failed), run.digests.get(failed, "")), {})
+            told = facts_of(row)
             if told.get("text") == usual.get(str(told.get("stage"))):
                 yield row.step
 
@@ -232,6 +244,23 @@ def _with_an_effect(
     return None
 
 
+def _not_done(plain: Plain, run: _Run, violation: Violation) -> _Place | None:
+    """The message for which something is done outside that a check misses: in the last pipe on its way."""
+    if violation.property != "user":
+        return None
+    for effect, handled in plain.during.items():
+        outside, action, value = effect
+        what = asked_for(action, value, plain.effects.get(effect, ""))
+        if (outside, what) == (violation.end, violation.content):
+            places = [
+                place
+                for place in run.digests
+                if plain.origins.get(place.about.key) == handled.of[:2]
+            ]
+            return places[-1] if places else None
+    return None
+
+
 def _by_content(
     subject: PlanSubject, plain: Plain, run: _Run, violation: Violation
 ) -> _Place | None:
@@ -262,9 +291,10 @@ def _odd_answer(plain: Plain, run: _Run, found: Counterexample) -> _Place | None
     return None
 
 
-def _called_again(run: _Run, found: Counterexample) -> _Place | None:
+def _called_again(subject: PlanSubject, run: _Run, found: Counterexample) -> _Place | None:
     """The message of the last call before the step at which it broke; else the first for which a stage failed,
-    or that became a dead letter, and does not without faults; or that was tried again."""
+    or that became a dead letter, and does not without faults; or that was tried again. What keeps a run from its
+    end is none that was set aside, and one that was but tried again keeps nobody."""
     result, violation = found.result, found.violation
     last = len(result.rows) - 1
     called = [row for row in result.rows if row.kind == Kind.CALLED and row.step <= violation.step]
@@ -279,8 +309,26 @@ def _called_again(run: _Run, found: Counterexample) -> _Place | None:
     anyway = {run.place(row) for row in result.rows if row.step in found.raised_anyway}
     dead = [row for row in result.rows if row.kind == Kind.DEAD and run.place(row) not in anyway]
     times = Counter((row.pipe, row.epoch, row.seq, row.detail) for row in called)
-    again = [row for row in called if times[row.pipe, row.epoch, row.seq, row.detail] > 1]
+    again = [
+        row
+        for row in called
+        if times[row.pipe, row.epoch, row.seq, row.detail] > 1 and run.place(row) not in anyway
+    ]
+    if violation.property == "P12":
+        aside = {run.place(row) for row in dead}
+        waiting = [row for row in result.rows if _is_waited_for(subject, row)]
+        failed = [row for row in (*failed, *waiting) if run.place(row) not in aside]
+        dead, again = [], []
     return next((place for row in (*failed, *dead, *again) if (place := run.place(row))), None)
+
+
+def _is_waited_for(subject: PlanSubject, row: Row) -> bool:
+    """Whether a stage raised that is tried for ever, with or without faults."""
+    told = facts_of(row) if row.kind == Kind.RAISED else {}
+    if "stage" not in told or "fault" in told:
+        return False
+    part = subject.plan.part(str(told["stage"]))
+    return not (isinstance(part, Trying) and part.dead_letter)
 
 
 def _answers(rows: Sequence[Row]) -> Iterator[tuple[Row, str, str, str]]:
@@ -331,23 +379,27 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
     of a run, so nothing is said of the stages behind one.
     """
     unknown = subject.plan.behind_batches()
+    numbers = Numbers(example.result.rows)
     by_message: dict[tuple[str, str, int, int, str], list[_Answer]] = {}
     for one in _answers_met(subject, example):
         if one.stage not in unknown:
-            message = (one.stage, one.row.pipe, one.row.epoch, one.row.seq, one.piece)
-            by_message.setdefault(message, []).append(one)
+            of = (one.stage, one.row.pipe, one.row.epoch, one.row.seq, one.piece)
+            by_message.setdefault(of, []).append(one)
     for answers in by_message.values():
         first, varies = answers[0], answers[0].stage in example.varying
         place = example.places.get(first.stage)
         who = f"{first.stage} ({place})" if place else first.stage
+        message = numbers.label(first.row)
+        if first.row.pipe != example.violation.pipe:
+            message += f" of {first.row.pipe.partition('@')[0].partition('/')[2]}"
         usual = _usual(first, example)
         if pair := _two_ways(answers, varies=varies):
             told = " and then ".join(brief_apart(*pair))
-            what = f"{who} answered {told} for message {first.row.seq}, which was tried again"
+            what = f"{who} answered {told} for {message}, which was tried again"
             yield first.row, first.stage, what
         elif usual is not None and differ(first.text, usual, varies=varies):
             now, then = brief_apart(first.text, usual)
-            what = f"{who} answered {now} for message {first.row.seq}, and {then} without faults"
+            what = f"{who} answered {now} for {message}, and {then} without faults"
             yield first.row, first.stage, what
 
 

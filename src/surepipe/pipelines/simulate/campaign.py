@@ -110,6 +110,8 @@ class PlanResult:
     events: int = 0
     delivered: int = 0
     dead: int = 0
+    dead_by_faults: int = 0
+    """of them, those that there are not without faults"""
     calls: Counter[str] = field(default_factory=Counter[str])
     marks: Counter[str] = field(default_factory=Counter[str])
     faults: Counter[str] = field(default_factory=Counter[str])
@@ -406,11 +408,13 @@ def _take(
     found.runs += 1
     found.events += result.events
     found.delivered += sum(row.count for row in result.rows if row.kind == "delivered")
+    known = subject.references.get(options.messages)
     found.dead += outcome.dead
+    if known is not None:
+        found.dead_by_faults += max(0, outcome.dead - known.offspring.usual.total())
     found.calls.update(outcome.calls)
     found.digests[seed] = result.digest
     if len(found.answers) < ANSWERS:
-        known = subject.references.get(options.messages)
         found.answers[seed] = [*(known.keys if known else ()), *_answers(subject, result)]
     struck = {kind for one in result.script.decisions for kind in _kinds_of(subject, one)}
     struck |= {kind for kind, many in (("F22", options.flood), ("F24", options.too_large)) if many}

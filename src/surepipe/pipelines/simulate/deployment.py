@@ -256,6 +256,8 @@ class PlanDeployment(Deployment):
         *,
         slips: Mapping[str, tuple[str, str]] | None = None,
         effects: Mapping[Effect, str] | None = None,
+        times: Mapping[Effect, int] | None = None,
+        usual: Mapping[Effect, str] | None = None,
         keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
         veils: Mapping[str, Veil] | None = None,
@@ -283,6 +285,8 @@ class PlanDeployment(Deployment):
         self._expected = expected
         self._slips = slips or {}
         self._effects = effects or {}
+        self._times = times or {}
+        self._usual = usual or {}
         self._keyed = keyed or {}
         self._ways_by_key = ways_by_key or {}
         self._veils = veils or {}
@@ -502,7 +506,7 @@ class PlanDeployment(Deployment):
         """The source or pipe that letters and rows call so."""
         return name.partition("@")[0].removeprefix(f"{self.plan.name}/")
 
-    def _aside(self, world: World) -> SetAside:
+    def aside(self, world: World) -> SetAside:
         """The messages that are dead letters, or parked in books for people. One that two parts have set aside,
         each in a place of its own, is one."""
         rows = {(source, content) for (source, content), _ in self._put_aside()}
@@ -545,17 +549,17 @@ class PlanDeployment(Deployment):
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())
-        aside, got = self._aside(world), self._comparable(outcome.delivered)
+        aside, got = self.aside(world), self._comparable(outcome.delivered)
         ends = Ends(got, self._expected, aside, self._offspring)
         found = list(judge_ends(world, ends, self._ways, doubts))
-        found += judge_keys(world, ends.got, self._keyed, self._ways_by_key)
+        found += judge_keys(world, ends, self._keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
             end, content = about_what(ends)
-            said = outcome.checked(world, self.functions.check)
-            found += [replace(one, end=end, content=content) for one in said]
+            said = outcome.checked(world, self.functions.check, self._usual, self._times)
+            found += [one if one.end else replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
         last = len(world.rows) - 1
         found += [

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import TurnCoroutines, finish
 from surepipe.audit.findings import Violation
+from surepipe.audit.settings import facts_of
 from surepipe.core.claims import Atom
 from surepipe.core.effects import Letter
 from surepipe.errors import so_often
@@ -80,10 +81,11 @@ class Offspring:
     partly: Mapping[str, int] = field(default_factory=dict[str, int])
     most: Mapping[tuple[str, str], int] = field(default_factory=dict[tuple[str, str], int])
     leaning: Mapping[str, bool] = field(default_factory=dict[str, bool])
+    usual: SetAside = field(default_factory=Counter[Likeness])
 
     def is_otherwise(self, end: str, aside: SetAside) -> bool:
         """Whether what comes of all others there may be something else, as these are set aside."""
-        return end in self.leaning and bool(aside.keys() - self.failed)
+        return end in self.leaning and bool((aside - self.usual).keys() - self.failed)
 
     def excuse(self, end: str, aside: SetAside) -> Excuse:
         """What these letters take with them. What is made of two of them is missing once."""
@@ -136,18 +138,20 @@ def judge_ends(
             if not ends.offspring.leaning[end]:
                 continue
             texts, meant = [*map(ANY.over, texts)], [*map(ANY.over, meant)]
+            excuse = Excuse(others=excuse.others + excuse.texts.total())
         yield from _judge(_End(world, end, texts, meant, excuse), held, len(claims) == 1)
 
 
 def judge_keys(
     world: World,
-    got: Mapping[str, Sequence[str]],
+    ends: Ends,
     keyed: Mapping[str, Mapping[str, Sequence[str]]],
     through: Mapping[str, frozenset[str]],
 ) -> Iterator[Violation]:
-    """Of each end behind a book: the messages of each key came out in the order in which they went in.
+    """Of each end behind a book or lanes: the messages of each key came out in the order in which they went in.
 
-    Across keys there is no order. A text that two keys may have given says nothing of either.
+    Across keys there is no order. A text that two keys may have given says nothing of either, nor does one that
+    another message may have given instead, as some are set aside.
     """
     if world.limit:
         return
@@ -156,10 +160,12 @@ def judge_keys(
         wanted = keyed.get(end, {})
         if not (world.is_fault_free or faults <= faults_survived):
             continue
+        if ends.offspring.is_otherwise(end, ends.aside):
+            continue
         owners = Counter(text for texts in wanted.values() for text in set(texts))
         for key, texts in wanted.items():
             mine = {text for text in texts if owners[text] == 1}
-            came = [text for text in got.get(end, ()) if text in mine]
+            came = [text for text in ends.got.get(end, ()) if text in mine]
             if late := out_of_order(came, [text for text in texts if text in mine]):
                 one = _End(world, end, came, list(texts), Excuse())
                 yield one.violation(
@@ -289,12 +295,19 @@ class RunOutcome:
         looked_at(RUN, name)
         return super().__getattribute__(name)
 
-    def checked(self, world: World, check: Callable[[object], object]) -> Sequence[Violation]:
-        """What a user's check says: nothing, or one violation of the property ``user``."""
+    def checked(
+        self,
+        world: World,
+        check: Callable[[object], object],
+        usual: Mapping[Effect, str],
+        times: Mapping[Effect, int],
+    ) -> Sequence[Violation]:
+        """What a user's check says: nothing, or one violation of the property ``user``. ``usual``: what is done
+        outside in each run without faults, and who asks for it; ``times``: how often in one of these."""
         with looking() as looks:
             why = self._refused(check)
         self.looked_at.update(looks)
-        return (self._violation(world, check, why),) if why else ()
+        return (self._violation(world, check, why, usual, times),) if why else ()
 
     def _refused(self, check: Callable[[object], object]) -> str:
         """Why a check says no to it; empty where it doesn't."""
@@ -343,13 +356,52 @@ class RunOutcome:
             done = [f"{action} {value!r}" for action, value in outside.done()]
             yield f"Outside {outside.name}: {', '.join(done[:SHOWN]) or 'nothing was done'}"
 
-    def _violation(self, world: World, check: Callable[[object], object], why: str) -> Violation:
-        repeated = [text for outside in self.outsides for text in outside.repeated()]
-        step = _step_of_repeat(world) if repeated else len(world.rows) - 1
+    def _violation(
+        self,
+        world: World,
+        check: Callable[[object], object],
+        why: str,
+        usual: Mapping[Effect, str],
+        times: Mapping[Effect, int],
+    ) -> Violation:
+        """It is explained by what is otherwise than without faults: what is not done first."""
+        done = times_of(self.outsides)
+        fewer = [one for one in times if one in usual and done[one] < times[one]]
+        named = {one[:2] for one in fewer if not isinstance(one[2], Nth)}
+        missing = [one for one in fewer if not isinstance(one[2], Nth) or one[:2] not in named]
+        more = [one for one, often in done.items() if often > max(1, times.get(one, 0))]
+        told = [
+            *(_fewer(one, done[one], times[one], usual[one]) for one in missing),
+            *(f"{one[1]} {one[2]!r} happened {_often(done[one])}" for one in more),
+        ]
+        last = len(world.rows) - 1
         name = getattr(check, "__name__", "check")
         called = "your check" if name == "<lambda>" else f"check {name}"
-        told = f"{'; '.join(repeated[:3])}: " if repeated else ""
-        return Violation("user", called, step, f"{told}{called} does not hold ({why}).")
+        said = f"{'; '.join(told[:3])}: " if told else ""
+        sentence = f"{said}{called} does not hold ({why})."
+        if missing:
+            outside, action, value = missing[0]
+            what = asked_for(action, value, usual[missing[0]])
+            return Violation("user", called, last, sentence, end=outside, content=what)
+        step = _step_of_repeat(world, more[0], times.get(more[0], 0)) if more else last
+        return Violation("user", called, step, sentence)
+
+
+def _fewer(effect: Effect, done: int, usual: int, who: str) -> str:
+    outside, action, value = effect
+    what = f"{outside} {action} {value!r}"
+    if not done:
+        return f"{what} was never done, as it is by {who} without faults"
+    return f"{what} was done {_often(done)}, and {_often(usual)} without faults"
+
+
+def asked_for(action: str, value: Hashable, who: str) -> str:
+    """What a violation is about where something was not done outside."""
+    return f"{who}: {action} {value!r}"
+
+
+def _often(times: int) -> str:
+    return "twice" if times == 2 else so_often(times)
 
 
 def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
@@ -359,6 +411,15 @@ def effects_of(outsides: Iterable[Outside]) -> dict[Effect, str]:
         for outside in outsides
         for effect in outside.done()
     }
+
+
+def times_of(outsides: Sequence[Outside]) -> Counter[Effect]:
+    """How often each effect was done outside of the run; that so much of an action was done counts once."""
+    found = Counter[Effect](one for one in all_done(outsides) if isinstance(one[2], Nth))
+    for outside in outsides:
+        for (action, value), often in outside.how_often():
+            found[outside.name, action, value] += often
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -425,10 +486,12 @@ def _never(us: int | None) -> None:
     raise RuntimeError(f"a check looks at what has happened, and this one waits ({us})")
 
 
-def _step_of_repeat(world: World) -> int:
-    """The first effect that happened before."""
+def _step_of_repeat(world: World, effect: Effect, usual: int) -> int:
+    """The first time that it is done more often than without faults."""
+    outside, action, value = effect
+    wanted = f"{action} {value!r}, for the {ordinal(max(1, usual) + 1)} time"
     for row in world.rows:
-        if row.kind == "effect" and "for the second time" in row.detail:
+        if (row.kind, row.node) == ("effect", outside) and wanted == facts_of(row).get("text"):
             return row.step
     return len(world.rows) - 1
 

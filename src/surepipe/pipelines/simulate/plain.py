@@ -122,6 +122,8 @@ class Came:
     """of the last book that it came through"""
     made_of: tuple[Original, ...] = ()
     """the message of its source, and those of the pipes on its way"""
+    origin: tuple[str, int] = ("", 0)
+    """that source, and the place there"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -261,6 +263,7 @@ class PlainSubject:
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
     ``afterwards``: functions are called once more for each message when all are through, as after a crash that
     brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
+    ``without``: messages that do not come, by their source and place there.
     """
 
     of: PlanSubject
@@ -271,6 +274,7 @@ class PlainSubject:
     afterwards: bool = False
     forgetting: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
+    without: frozenset[tuple[str, int]] = frozenset()
 
     @property
     def name(self) -> str:
@@ -306,6 +310,7 @@ class PlainRun(Deployment):
         self._forgetting = how.forgetting
         self._through_it: list[_Call] = []
         self._batches = how.batches
+        self._without = how.without
         self._waiting: dict[str, list[tuple[object, About]]] = {}
         """Of each batch that has begun: what is in it."""
         self._functions = subject.functions()
@@ -376,7 +381,9 @@ class PlainRun(Deployment):
         self._calls = Calls(life, _unheard)
         for source in self._in_turn(self._plan.sources):
             messages = self._subject.messages[source.name][: life.world.options.messages]
-            rows = list(enumerate(messages))
+            rows = [
+                row for row in enumerate(messages) if (source.name, row[0]) not in self._without
+            ]
             for place, message in rows if self._by_key else self._in_turn(rows):
                 if self._backwards:
                     life.sleep(GAP_US)
@@ -681,7 +688,9 @@ class PlainRun(Deployment):
 
     def _at_end(self, end: str, text: str) -> None:
         self._it.pending.append((end, text))
-        self.found.came.append(Came(end, text, self._way, self._key, self._made_of))
+        self.found.came.append(
+            Came(end, text, self._way, self._key, self._made_of, self._it.origin)
+        )
 
     def _row(self, sink: CsvSink, message: object) -> dict[str, str]:
         if not isinstance(message, Mapping):

@@ -16,7 +16,8 @@ from inspect import isclass, iscoroutinefunction
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
 from surepipe.pipelines.models.pipes import PipePart
-from surepipe.pipelines.models.stages import PythonSink, StagePart
+from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
+from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
     RUN,
@@ -28,6 +29,7 @@ from surepipe.pipelines.simulate.ends import (
     all_done,
     canonical,
     done_without_key,
+    times_of,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
@@ -48,7 +50,7 @@ from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
 from surepipe.simulation.outside import Look
-from surepipe.simulation.report.words import brief, brief_apart
+from surepipe.simulation.report.words import brief, brief_apart, listing
 from surepipe.simulation.world import Deployable, World, play
 
 EVERYTHING = "everything"
@@ -76,6 +78,8 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
         expected=found.expected,
         slips=found.slips,
         effects=found.effects,
+        times=found.times,
+        usual=found.usual,
         keyed=found.keyed,
         veils=found.veils,
         offspring=found.offspring,
@@ -162,6 +166,8 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         is_refused=_is_refused(world),
         slips=twice.slips,
         effects=outside.effects,
+        times=times_of(world.outsides),
+        usual=outside.usual,
         retold=retold,
         keyless={text: what.stage for text, what in outside.keyless.items()},
         once=outside.once,
@@ -174,10 +180,12 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         odd_keys=odd_keys,
         keys=tuple(_told_of_keys(by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
+        by_batches=dict(ends.by_batches()),
         set_aside="" if unreached else _set_aside(subject, by_hand, check),
         offspring=replace(
             _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
             leaning=dict(_leaning(runs, ends)),
+            usual=_plan_of(world).aside(world),
         ),
     )
 
@@ -263,6 +271,18 @@ class _Compared:
                 self.veils[end] = veil
                 self.expected[end] = [*map(veil.over, self._first[end])]
 
+    def by_batches(self) -> Iterator[tuple[str, str]]:
+        """Of the unsteady ends that get something else when messages fall into other batches: which stages take
+        these on the way."""
+        subject = self._runs.subject
+        plan = subject.plan
+        batches = [stage.name for stage in plan.stages if stage.batch is not None]
+        takers = [one.name for batch in batches for one in plan.takers(batch)]
+        for end in self.unsteady:
+            if not _is_of_each_message(self._runs, end):
+                taking = [one for one in takers if end in plan.behind(one)]
+                yield end, listing([_with_place(subject, one) for one in taking])
+
     def unreached(self) -> Told:
         """The ends that are to have nothing, and the sources of which nothing comes out."""
         subject = self._runs.subject
@@ -296,6 +316,7 @@ class _Outside:
         }
         differing = dict(of_batches.differing(back))
         again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
+        self.usual = {what: by_hand.effects[what] for what in again}
         in_any_order = {
             what
             for what in again
@@ -385,8 +406,7 @@ class _Check:
     def _minds(self, look: Look) -> bool:
         """In a run of its own, as what is outside is gone when the next one begins."""
         world = play(self._subject, self._calm, SeededChooser(self._calm))
-        assert isinstance(world.deployment, PlanDeployment)
-        check = world.deployment.functions.check
+        check = _plan_of(world).functions.check
         return check is not None and _outcome_of(world).judged_by(check, look)
 
     def _refuses(self, path: str, way: Callable[[Function], Function]) -> bool:
@@ -427,6 +447,11 @@ def _doing_it_twice(function: Function) -> Function:
         return function(*given)
 
     return twice
+
+
+def _plan_of(world: World) -> PlanDeployment:
+    assert isinstance(world.deployment, PlanDeployment)
+    return world.deployment
 
 
 def _outcome_of(world: World) -> RunOutcome:
@@ -535,19 +560,67 @@ def _is_same(runs: _Runs, end: str) -> bool:
 
 
 def _leaning(runs: _Runs, ends: _Compared) -> Iterator[tuple[str, bool]]:
-    """The ends of which not all is the same when messages come in another order, their identities apart. Where
-    something is left out, that may depend on other messages as well."""
-    odd = [end for end in ends.expected if not _is_same(runs, end)]
-    if not odd:
+    """The ends that get something else of the other messages when some of these do not come, their identities
+    apart. That the order does not matter to an end, as far as it may change, says nothing of that: behind lanes
+    each key keeps its own. Where something is left out, that may depend on other messages as well."""
+    if not ends.expected or not _sets_aside(runs.subject.plan):
         return
+    parts = [*_parts(runs)]
     strangers = plainly(runs.subject, runs.calm, identities={("", ""): ()})
-    for end in odd:
-        alone, turned = runs.by_hand, runs.turned(end)
-        named = veil_over([alone.arrived[end], strangers.arrived[end]])
+    for end in ends.expected:
+        named = veil_over([runs.by_hand.arrived[end], strangers.arrived[end]])
         known = ends.veils.get(end, named)
-        both = Veil(named.places | known.places) if named and known else None
-        if both is None or both.differ(alone.arrived[end], turned.arrived[end]):
-            yield end, _gives_alike(end, (alone, turned)) and _gives_each_as_much(runs, end)
+        veil = Veil(named.places | known.places) if named and known else None
+        if veil is None or any(one.is_otherwise(end, veil) for one in parts):
+            is_counted = all(one.gives_as_much(end) for one in parts)
+            yield end, is_counted and _gives_each_as_much(runs, end)
+
+
+def _sets_aside(plan: Plan) -> bool:
+    """Whether messages may become dead letters that would come out without faults."""
+    is_failing = (isinstance(part, Trying) and part.dead_letter for part in plan.parts)
+    return any(is_failing) or any(pipe.book is not None for pipe in plan.pipes)
+
+
+@dataclass(frozen=True, slots=True)
+class _Part:
+    """A run of a part of the messages, beside one of the ``whole``."""
+
+    whole: Plain
+    part: Plain
+    left_out: Collection[tuple[str, int]]
+
+    def is_otherwise(self, end: str, veil: Veil) -> bool:
+        """Whether an end gets something else of those that come."""
+        whole, part = (Counter(map(veil.over, one.arrived[end])) for one in (self.whole, self.part))
+        gone = Counter(
+            veil.over(came.text)
+            for came in self.whole.came
+            if came.end == end and came.origin in self.left_out
+        )
+        return bool(part - whole or whole - part - gone)
+
+    def gives_as_much(self, end: str) -> bool:
+        """Whether as much comes to it of each of them."""
+        return all(
+            self.part.given[place] == count
+            for place, count in self.whole.given.items()
+            if place[2] == end and place[:2] not in self.left_out
+        )
+
+
+def _parts(runs: _Runs) -> Iterator[_Part]:
+    """Halves of the messages, so that of any two some half has only one."""
+    messages = [
+        (source, place)
+        for source, rows in runs.subject.messages.items()
+        for place, _ in enumerate(rows[: runs.calm.messages])
+    ]
+    for bit in range((len(messages) - 1).bit_length()):
+        odd = {one for number, one in enumerate(messages) if number >> bit & 1}
+        for left_out in (odd, {*messages} - odd):
+            part = plainly(runs.subject, runs.calm, without=left_out)
+            yield _Part(runs.by_hand, part, left_out)
 
 
 def _gives_each_as_much(runs: _Runs, end: str) -> bool:
@@ -597,17 +670,26 @@ def plainly(
     afterwards: bool = False,
     forgetting: bool = False,
     identities: Identities | None = None,
+    without: Collection[tuple[str, int]] = (),
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
     messages fall into one. ``afterwards``: functions are called once more for each when all are through.
-    ``forgetting``: each comes to a process that knows nothing of those before."""
-    backwards = backwards or by_key
+    ``forgetting``: each comes to a process that knows nothing of those before. ``without``: messages that do not
+    come, by source and place."""
     plain = PlainSubject(
-        subject, backwards, twice, batches, by_key, afterwards, forgetting, identities or {}
+        of=subject,
+        backwards=backwards or by_key,
+        twice=twice,
+        batches=batches,
+        by_key=by_key,
+        afterwards=afterwards,
+        forgetting=forgetting,
+        identities=identities or {},
+        without=frozenset(without),
     )
     at_once = replace(options, handler_us=0)  # functions are called one after the other
-    world = played(plain, at_once, another_day=backwards or later)
+    world = played(plain, at_once, another_day=plain.backwards or later)
     assert isinstance(world.outcome, Plain)
     return world.outcome
 
@@ -865,10 +947,7 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
 
 
 def _ends(world: World) -> Ends:
-    deployment, outcome = world.deployment, world.outcome
-    assert isinstance(deployment, PlanDeployment)
-    assert isinstance(outcome, RunOutcome)
-    return {} if world.limit else deployment.at_ends(outcome.delivered)
+    return {} if world.limit else _plan_of(world).at_ends(_outcome_of(world).delivered)
 
 
 def played(subject: Deployable, options: Options, *, another_day: bool = False) -> World:
@@ -903,8 +982,7 @@ def _set_aside(subject: PlanSubject, by_hand: Plain, check: _Check) -> str:
 def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
     """The engine knows them: what a store refuses is refused when a stage is through, so no function raises it,
     and what has no key is given to none."""
-    deployment = world.deployment
-    assert isinstance(deployment, PlanDeployment)
+    deployment = _plan_of(world)
     found: list[_Stuck] = []
     for pipe in subject.plan.pipes:
         letters = deployment.letters_of(pipe.name)

@@ -713,8 +713,12 @@ class Simulation:
         odd = [text for text, stage in known.retold.items() if not end or end in plan.behind(stage)]
         untold = [name for name in sorted(plan.behind_batches()) if end in plan.behind(name)]
         unseen = "No stage is seen to have raised, or answered otherwise than without faults:"
+        elsewhere = replace(example, usual=example.usual_of_all)
+        others = [what for _, _, what in odd_answers(self.subject, elsewhere)]
         if odd:
             yield from (f"A stage's defect: {text}." for text in odd)
+        elif others:
+            yield f"It may follow from what became of another message: {others[0]}."
         elif {*self.memory, *self.subject.memory.changed}:
             yield f"{unseen} it may be what stages keep (see the note), or a defect of surepipe."
         elif untold:
@@ -809,8 +813,9 @@ class Simulation:
             kept += kept_in(function)
             kept += kept_around(function) if path == HANDLER else ()
             if kept:
+                what = " and ".join(dict.fromkeys(kept))
                 yield (
-                    f"{stage} keeps {' and '.join(kept)} between calls: a crash loses that, and a message "
+                    f"{stage} keeps {what} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
                     f"{in_transaction(self.subject.plan)}."
                 )
@@ -848,7 +853,9 @@ class Simulation:
         dead, runs = sum(one.dead for one in found), sum(one.runs for one in found)
         is_explained = any(one.unreached or one.set_aside for one in found)
         yield from dict.fromkeys(one.set_aside for one in found if one.set_aside)
-        yield from dict.fromkeys(text for one in found if one.dead for text in _leaning(one))
+        yield from dict.fromkeys(
+            text for one in found if one.dead_by_faults for text in _leaning(one)
+        )
         yield from self._keys_of_none()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
@@ -936,14 +943,15 @@ class Simulation:
         for who, what in sorted(self.by_order):
             for keeps in self._remembering(who):
                 told = (
-                    f"what {who} {what} differs with the order of messages, so it is not compared, and stage "
-                    f"{keeps} Or say what has to be done (simulate: check:){accepts}"
+                    f"what {who} {what} differs with the order of messages, by itself or by what comes to it "
+                    f"then, so it is not compared, and stage {keeps} Or say what has to be done (simulate: "
+                    f"check:){accepts}"
                 )
                 yield told, who
         open_ends = {end: what for end, what in self.not_compared.items() if end not in self.judged}
         for end, what in open_ends.items():
             if what in _UNTOLD:
-                yield f"{end}, because {_UNTOLD[what]}{accepts}", end
+                yield f"{end}, because {_UNTOLD[what]}{self._of_batches(end)}{accepts}", end
         for stage in self.subject.plan.stages:
             reached = self.subject.plan.behind(stage.name)
             for end in (one for one in open_ends if one in reached):
@@ -953,6 +961,11 @@ class Simulation:
                         f"to come out (simulate: check:){accepts}"
                     )
                     yield told, end
+
+    def _of_batches(self, end: str) -> str:
+        """Which stages make something else of batches that fall otherwise, where that gets to an end."""
+        who = self._reference(self.messages).by_batches.get(end, "")
+        return f". What {who} gives follows from how messages fall into batches" if who else ""
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]
@@ -1054,8 +1067,8 @@ def _leaning(found: PlanResult) -> Iterator[str]:
         what = "only the number" if is_counted else "nothing"
         yield (
             f"of what {end} gets, {what} was compared in runs in which faults made dead letters: it is something "
-            "else when messages come in another order (a total, say), and so without those that are set aside. A "
-            "check can look at that (simulate: check:)"
+            "else without the messages that are set aside (a total, say, or a difference). A check can look at "
+            "that (simulate: check:)"
         )
 
 

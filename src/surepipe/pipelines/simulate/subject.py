@@ -54,14 +54,16 @@ class Reference:
     though it has no key; ``unchecked``: all of these that no check looks at, and what else it would have to look
     at, as it follows from how messages fall into batches, or from their order.
     ``effects``: what is done outside in each run without faults, however its messages come and fall into
-    batches, and who asks for it. ``veils``: what of the messages at an end differs between runs without
-    faults, and is not compared. ``by_order``: who does other things outside when the messages come in another
-    order, and no check looks at them. ``leaking``: which stages answer otherwise when the same run is
-    repeated, also among ``retold``. ``asking``: what each stage asks for beside its message. ``odd_keys``:
-    functions that tell two keys of one message; ``keys``: what those of the plan tell. ``judged``: the ends
-    that the user's check judges, of those that are not the same in each run. ``set_aside``: how many dead
-    letters come without any fault, and of what, where no check minds. ``offspring``: what is to come of each
-    message."""
+    batches, and who asks for it; ``times``: how often each effect is done in one run, and ``usual``: the effects
+    of all that were made in which messages come as they do. ``veils``: what of the messages at an end differs
+    between runs without faults, and is not compared. ``by_order``: who does other things outside when the
+    messages come in another order, and no check looks at them. ``leaking``: which stages answer otherwise when
+    the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message.
+    ``odd_keys``: functions that tell two keys of one message; ``keys``: what those of the plan tell.
+    ``judged``: the ends that the user's check judges, of those that are not the same in each run.
+    ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
+    take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
+    ``offspring``: what is to come of each message."""
 
     expected: Ends = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -69,6 +71,8 @@ class Reference:
     is_refused: bool = False
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
+    usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     retold: Told = field(default_factory=dict[str, str])
     keyless: Told = field(default_factory=dict[str, str])
     once: Once = field(default_factory=dict[tuple[str, Effect], int])
@@ -81,6 +85,7 @@ class Reference:
     odd_keys: Told = field(default_factory=dict[str, str])
     keys: tuple[Answer, ...] = ()
     judged: frozenset[str] = frozenset()
+    by_batches: Told = field(default_factory=dict[str, str])
     set_aside: str = ""
     offspring: Offspring = field(default_factory=Offspring)
 
@@ -111,6 +116,10 @@ class PlanSubject:
     """what a second attempt at each message shows of the keys of effects"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     """what is done outside when nothing goes wrong, and who asks for it"""
+    times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
+    """how often each effect is done then, in one run"""
+    usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    """the effects of each such run, as far as their messages come as they do, and who asks for them"""
     references: dict[int, Reference] = field(
         default_factory=dict[int, "Reference"], compare=False, repr=False
     )
@@ -284,6 +293,8 @@ class PlanSubject:
             self.expected,
             slips=self.slips,
             effects=self.effects,
+            times=self.times,
+            usual=self.usual,
             keyed=self.keyed,
             veils=self.veils,
             offspring=self.offspring,

@@ -182,6 +182,8 @@ class Stages:
         self._why_failed = ""
         self._dead: list[tuple[int, str]] = []
         self._again: list[tuple[int, str]] = []
+        self._through: dict[str, int] = {}
+        """Of each stage: where it returned for the last time."""
         self._settled: list[tuple[int, str]] = []
         self._handed: list[tuple[int, str]] = []
 
@@ -197,6 +199,7 @@ class Stages:
         times = (stage, part) in self._answers
         before = self._answers.setdefault((stage, part), answer)
         self.is_open = True
+        self._through[stage] = row.step
         who, usual = self._who(stage), self._usual.answers.get((stage, part), answer)
         if self._usual.is_other(stage, answer, before):
             now, then = brief_apart(answer, before)
@@ -266,8 +269,8 @@ class Stages:
         return f"{self.name} {said.get(about.property, said[''])} {about.end}"
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
-        """The row that decides, and why: an odd answer, a failure, a dead letter, a second call, or the last that
-        befell it."""
+        """The row that decides, and why: a stage that has left out what a check misses, an odd answer, a failure,
+        a dead letter, a second call, or the last that befell it."""
         if violation.name == IDEMPOTENCY_KEY:
             return (
                 violation.step,
@@ -279,6 +282,10 @@ class Stages:
                 violation.step,
                 f"the process ends, and what {who} has put off is gone, of {self.name} too.",
             )
+        doer = violation.content.partition(" (")[0]
+        if violation.property == "user" and doer in self._through:
+            who = self._who(doer)
+            return self._through[doer], f"{who} is through with {self.name} and has not done that."
         if not self.is_over:
             return violation.step, f"{self._who(self._latest)} does it again for {self.name}."
         again = self._again if violation.property != "P2" else []

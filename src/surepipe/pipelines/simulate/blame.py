@@ -324,7 +324,9 @@ def _called_again(subject: PlanSubject, run: _Run, found: Counterexample) -> _Pl
 
 def _is_waited_for(subject: PlanSubject, row: Row) -> bool:
     """Whether a stage raised that is tried for ever, with or without faults."""
-    told = facts_of(row) if row.kind == Kind.RAISED else {}
+    if row.kind != Kind.RAISED:
+        return False
+    told = facts_of(row)
     if "stage" not in told or "fault" in told:
         return False
     part = subject.plan.part(str(told["stage"]))

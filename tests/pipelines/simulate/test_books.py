@@ -267,10 +267,10 @@ def test_the_fixture_breaks_a_pipeline_with_a_book(simulate: Simulate) -> None:
         return all(times == 1 for times in api.count("call").values())
 
     kept = loads(PLAIN.replace(f"{HERE}:same", f"{HERE}:calls_with_key"))
-    simulate(kept, messages={"lines": rows}, seeds=20, faults="process-crash", check=once)
+    simulate(kept, messages={"lines": rows}, seeds=100, faults="process-crash", check=once)
     broken = loads(PLAIN.replace(f"{HERE}:same", f"{HERE}:calls"))
     with pytest.raises(SimulationFailed, match=r"call \d happened twice"):
-        simulate(broken, messages={"lines": rows}, seeds=20, faults="process-crash", check=once)
+        simulate(broken, messages={"lines": rows}, seeds=100, faults="process-crash", check=once)
 
 
 def main() -> None:

@@ -203,7 +203,7 @@ def test_a_database_that_a_module_connected_to_is_not_changed(tmp_path: Path, ho
     assert done.returncode == Exit.UNUSABLE, done.stdout
     assert "changes the database" in done.stderr
     assert done.stderr.count("shop_stages.py:") == 1
-    assert '"shop_stages:price": "doubles:price"' in done.stderr
+    assert '"shop_stages:NAME": "doubles:NAME"' in done.stderr
     with closing(sqlite3.connect(tmp_path / "prices.db")) as database:
         assert set(database.execute("SELECT n, cents FROM prices")) == {(0, 7)}
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import io
 import json
 import logging
@@ -23,6 +24,7 @@ from surepipe.observe import Latencies, Tee, log_as_json
 from surepipe.observe.latency import Histogram, Spells
 from surepipe.observe.metrics import MetricsServer
 from surepipe.observe.spans import Spans
+from surepipe.observe.watch import Watch, counts_of, pipes_of
 from surepipe.storage import MemoryStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
 
@@ -161,6 +163,25 @@ def test_what_a_silent_store_would_have_to_tell_is_left_out_of_metrics() -> None
         told = scraped(server)
     assert not [line for line in told if line.startswith('surepipe_lag{pipe="ship"}')]
     assert {'surepipe_settled_total{pipe="ship"} 5.0', 'surepipe_lag{pipe="bill"} 7.0'} <= {*told}
+
+
+def test_an_asyncio_program_gives_the_faces_that_it_has() -> None:
+    """Of them the counters are asked that their pipes have, in metrics and on the page."""
+
+    async def body() -> tuple[list[str], int | None]:
+        async with Pipe("orders") as pipe:
+            pipe.receive(str)
+            await pipe.send_many(range(7))
+            await pipe.flush()
+            with MetricsServer([pipe], port=0) as server:
+                lines = await asyncio.to_thread(scraped, server)
+            (part,) = Watch("shop", pipes_of([pipe]), counts_of([pipe])).status().pipes
+            assert part.flow is not None
+            return lines, part.flow.settled
+
+    lines, settled = asyncio.run(body())
+    assert 'surepipe_settled_total{pipe="orders"} 7.0' in lines
+    assert settled == 7
 
 
 def test_a_metrics_server_that_is_closed_leaves_no_thread() -> None:

@@ -26,7 +26,7 @@ from prometheus_client.registry import Collector
 
 from surepipe.observe.latency import BOUNDS_US, Histogram, Latencies
 from surepipe.observe.serving import Answer, PageServer
-from surepipe.observe.status import GAUGES, observed_as
+from surepipe.observe.status import GAUGES, Faced, observed_as, sync_of
 from surepipe.observe.watch import silent_s, stores_of
 
 if TYPE_CHECKING:
@@ -204,7 +204,8 @@ class MetricsServer:
 
     def __init__(
         self,
-        pipes: Sequence[Counted] | Callable[[], Iterable[Counted]],
+        pipes: Sequence[Counted | Faced[Counted]]
+        | Callable[[], Iterable[Counted | Faced[Counted]]],
         latencies: Latencies | None = None,
         *,
         port: int = 9400,
@@ -214,7 +215,11 @@ class MetricsServer:
         more: Sequence[Collector] = (),
     ) -> None:
         registry = CollectorRegistry()
-        asked = pipes if callable(pipes) else lambda: pipes
+        given = pipes if callable(pipes) else lambda: pipes
+
+        def asked() -> Iterable[Counted]:
+            return map(sync_of, given())
+
         for collector in (PipeCollector(asked, latencies, parts, silent_s), *more):
             registry.register(collector)
 

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
-from typing import Literal, TypeAlias
+from typing import Literal, Protocol, TypeAlias, TypeVar, cast, runtime_checkable
 
 from pydantic import AliasChoices, BaseModel, ConfigDict, Field
 
 State: TypeAlias = Literal["starting", "running", "stopping", "ended"]
 STATUS_FORMAT = 1
+T = TypeVar("T")
+T_co = TypeVar("T_co", covariant=True)
 
 
 class _Value(BaseModel):
@@ -422,6 +424,19 @@ GAUGES = frozenset(
     }
 )
 """What may fall as well as rise; everything else that is counted only rises."""
+
+
+@runtime_checkable
+class Faced(Protocol[T_co]):
+    """An async face; ``sync`` is asked what it counts."""
+
+    @property
+    def sync(self) -> T_co: ...
+
+
+def sync_of(pipe: T | Faced[T]) -> T:
+    """Who answers questions of a pipe: of an async face the pipe that it is of."""
+    return cast("Faced[T]", pipe).sync if isinstance(pipe, Faced) else pipe
 
 
 def observed_as(named: object) -> str:

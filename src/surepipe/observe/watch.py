@@ -27,6 +27,7 @@ from surepipe.observe.status import (
     BookSeen,
     CounterRates,
     Counts,
+    Faced,
     LetterSeen,
     Moment,
     Part,
@@ -40,6 +41,7 @@ from surepipe.observe.status import (
     Took,
     observed_as,
     seconds,
+    sync_of,
 )
 
 NOTICES_MAX = 20
@@ -67,10 +69,11 @@ class Guaranteed(Protocol):
         ...
 
 
-def counts_of(pipes: Iterable[Guaranteed]) -> PipeCounts:
-    """What to ask for the counters of these pipes: under the names that ``pipes_of`` gives them. Ends of one name
-    are counted together. A ``Watch`` that gets this as it is also learns which of their stores are silent."""
-    return PipeCounts(tuple(pipes))
+def counts_of(pipes: Iterable[Guaranteed | Faced[Guaranteed]]) -> PipeCounts:
+    """What to ask for the counters of these pipes, or async faces of them: under the names that ``pipes_of`` gives
+    them. Ends of one name are counted together. A ``Watch`` that gets this as it is also learns which of their
+    stores are silent."""
+    return PipeCounts(tuple(map(sync_of, pipes)))
 
 
 class PipeCounts:
@@ -126,12 +129,12 @@ def stores_of(pipe: object) -> frozenset[str]:
     return frozenset(name for end in known for name in getattr(end, "store_names", ()))
 
 
-def pipes_of(pipes: Iterable[Guaranteed]) -> tuple[Part, ...]:
-    """The parts of a program that has pipes and no plan: one for each name. A reader of a stream that has a name
-    of its own is called ``posts/mail``."""
+def pipes_of(pipes: Iterable[Guaranteed | Faced[Guaranteed]]) -> tuple[Part, ...]:
+    """The parts of a program that has pipes (or async faces) and no plan: one for each name. A reader of a stream
+    that has a name of its own is called ``posts/mail``."""
     first_of_name: dict[str, Guaranteed] = {}
     stores: dict[str, frozenset[str]] = {}
-    for pipe in pipes:
+    for pipe in map(sync_of, pipes):
         name = observed_as(pipe)
         first_of_name.setdefault(name, pipe)
         stores[name] = stores.get(name, frozenset()) | stores_of(pipe)

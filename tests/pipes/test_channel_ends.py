@@ -20,6 +20,7 @@ from surepipe.core.effects import (
     Reject,
     RejectReason,
     Transmit,
+    WakeAt,
     WriteFailed,
     WriteStored,
 )
@@ -648,3 +649,112 @@ def holds_confirm(effect: Persist, refuse_next: list[bool]) -> bool:
     is_refused = refuse_next[0] and any(payload[:1] == b"\x01" for payload in payloads)
     refuse_next[0] = refuse_next[0] and not is_refused
     return is_refused
+
+
+# Two callers at once, on a route where each of them has a connection of its own.
+
+
+class Connections:
+    """Callers that share a name, and a listener. Its frames go to whoever spoke last of that direction."""
+
+    def __init__(self) -> None:
+        self.now = 0
+        self.ends: dict[int, ChannelMachine] = {0: end(LISTENER, MULTI, 1)}
+        self.deadlines: dict[int, int | None] = {0: 0}
+        self.where: dict[int, int] = {}
+        self.delivered: dict[int, list[bytes]] = {0: []}
+        self.notices: dict[int, list[NoticeKind]] = {0: []}
+        self.unheard: set[int] = set()
+        """Callers whose frames are lost."""
+
+    def call(self, number: int) -> ChannelMachine:
+        """A caller begins, whose life is above those of lower numbers."""
+        self.ends[number], self.deadlines[number] = end(CALLER, MULTI, number), self.now
+        self.delivered[number], self.notices[number] = [], []
+        return self.ends[number]
+
+    def leave(self, number: int) -> None:
+        """A caller is gone, and so is its connection."""
+        for each in (self.ends, self.deadlines, self.delivered):
+            del each[number]
+        self.where = {tag: who for tag, who in self.where.items() if who != number}
+
+    def run(self, until: int) -> None:
+        """Whoever is due wakes, in order, up to then; frames arrive at once."""
+        while True:
+            dues = [(due, who) for who, due in self.deadlines.items() if due is not None]
+            due, who = min(dues, default=(until + 1, 0))
+            if due > until:
+                break
+            self.now, self.deadlines[who] = max(self.now, due), None
+            self.perform(who, self.ends[who].wake(self.now))
+        self.now = until
+
+    def send(self, who: int, *payloads: bytes) -> None:
+        self.perform(who, self.ends[who].send(list(payloads), self.now))
+
+    def perform(self, who: int, effects: list[Effect]) -> None:
+        for effect in effects:
+            match effect:
+                case Transmit(frame):
+                    self._carry(who, cast("Frame", frame))
+                case WakeAt(deadline):
+                    self.deadlines[who] = deadline
+                case Deliver(ticket=ticket, first=first, payloads=payloads):
+                    self.delivered[who] += payloads
+                    ranges = ((first, first + len(payloads) - 1),)
+                    self.perform(who, self.ends[who].settled(ticket, ranges, self.now))
+                case Notice(kind):
+                    self.notices[who].append(kind)
+                case _:
+                    pass
+
+    def _carry(self, sender: int, frame: Frame) -> None:
+        if sender in self.unheard:
+            return
+        if sender:
+            self.where[frame.pipe] = sender
+            targets = [0]
+        else:
+            here = self.where.get(frame.pipe)
+            targets = [who for who in self.ends if who] if here is None else [here]
+        for to in targets:
+            self.perform(to, self.ends[to].frame(frame, self.now))
+
+
+def test_a_caller_that_begins_beside_an_older_one_is_served_and_the_older_stops() -> None:
+    """pipes C-5, L-7: the older is connected and idle, and what the listener asks goes to its connection at first.
+    The newer says that nobody has opened to it, and the older hears that another is served."""
+    net = Connections()
+    old = net.call(2)
+    net.send(2, b"old")
+    net.run(10 * SECOND)
+    new = net.call(3)
+    net.run(net.now)
+    net.send(3, b"new")
+    net.run(14 * SECOND)
+    assert new.is_up
+    assert net.delivered[0] == [b"old", b"new"]
+    net.send(0, b"back")
+    net.run(18 * SECOND)
+    assert (net.delivered[2], net.delivered[3]) == ([], [b"back"])
+    assert new.idle
+    assert old.stopped.startswith("the other end serves life")
+    assert NoticeKind.FENCED in net.notices[2]
+
+
+def test_a_caller_is_served_after_an_older_one_that_answered_in_its_place_is_gone() -> None:
+    """pipes C-3: the older answers what was meant for the newer, and is gone when the newer is heard again. The
+    listener holds the channel for one that is up, and nobody but the newer can tell it otherwise."""
+    net = Connections()
+    net.call(2)
+    net.run(10 * SECOND)
+    new = net.call(3)
+    net.run(net.now)
+    net.unheard.add(3)
+    net.run(30 * SECOND)
+    assert not new.is_up
+    net.leave(2)
+    net.unheard.clear()
+    net.run(90 * SECOND)
+    assert new.is_up

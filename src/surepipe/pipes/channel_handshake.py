@@ -165,7 +165,16 @@ class Handshake:
         self.open_at = now + again.wait(self.attempts, self.rng)
         life = self.life
         head = (self.directions.outgoing, CHANNEL_LAYER, life, self.link, life)
-        return [Transmit(Open(*head, 1, self.beginning, self.directions.digest))]
+        offer = Transmit(Open(*head, 1, self.beginning, self.directions.digest))
+        return [*self._asked_to_open(), offer]
+
+    def _asked_to_open(self) -> list[Effect]:
+        """The other end has answered and not opened its own direction, or not to us: where an older caller is
+        connected too, what is meant for the newer goes to that one, which answers it. So the other end holds the
+        channel for one that is up; and its route learns by this frame where we are."""
+        if not self.sending_open or self.receiving_open:
+            return []
+        return [Transmit(Unknown(self.directions.incoming, CHANNEL_LAYER, 0, 0))]
 
     def route_is_back(self, now: int) -> list[Effect]:
         """Ask at once. Who is there now may be another, who can't send to an end that it does not know; and that
@@ -212,6 +221,10 @@ class Handshake:
             return "stale_link", []
         if frame.stack != self.directions.peer_digest:
             return "wrong_state", [*self._other_layers(frame), self._refusal(frame)]
+        if frame.life > self.peer_life > 0:
+            # Its former life may run beside it, and hear our Open in its place: for that one it is a new
+            # beginning, so that it asks anew, and hears that it is replaced.
+            self.beginning += 1
         self.peer_life, self.peer_beginning = told
         self.receiving_open = True
         effects: list[Effect] = []

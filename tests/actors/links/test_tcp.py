@@ -18,7 +18,8 @@ from surepipe.actors.links import LinkLimits, MutualTls, OneMachine, SharedKey, 
 from surepipe.actors.links.network import NETWORK
 from surepipe.actors.links.security import Security
 from surepipe.actors.threads import THREADS
-from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed
+from surepipe.core.effects import NoticeKind
+from surepipe.errors import ConfigurationError, MisuseError, NotConfirmed, PipeStopped
 from surepipe.testing.certificates import Authority
 from surepipe.testing.proxy import FaultProxy, Weather
 from tests.actors.kit import await_that
@@ -319,6 +320,39 @@ def test_an_idle_caller_joins_a_listener_that_was_started_again() -> None:
         came.get(timeout=WITHIN_S).send("second")
         answers.wait(2)
     assert answers.messages == ["first", "second"]
+
+
+def test_a_caller_that_begins_beside_an_older_one_takes_over_its_name() -> None:
+    """Each has a connection, and what the listener asks first goes to that of the older, which is idle. The older
+    hears without a word of its own that it is replaced; the listener's end is the same, and reaches the newer."""
+    with ExitStack() as stack:
+        listening = TcpRoute.listen(HERE, security=KEY)
+        came: queue.Queue[ChannelFace] = queue.Queue()
+        stack.enter_context(Listener(listening, names=["one"], accept=came.put))
+        fenced = threading.Event()
+        older = Channel(
+            "one",
+            route=TcpRoute.connect(to(listening), security=KEY),
+            notices=lambda notice: fenced.set() if notice.kind is NoticeKind.FENCED else None,
+        )
+        stack.callback(older.abort)
+        there = came.get(timeout=WITHIN_S)
+        got, answers = Got(), Got()
+        there.receive(got)
+        older.send("older")
+        older.flush(WITHIN_S)
+        newer = stack.enter_context(
+            Channel("one", route=TcpRoute.connect(to(listening), security=KEY))
+        )
+        newer.receive(answers)
+        newer.send("newer")
+        newer.flush(WITHIN_S)
+        assert fenced.wait(WITHIN_S)
+        there.send("answer")
+        there.flush(WITHIN_S)
+        assert (got.messages, answers.messages) == (["older", "newer"], ["answer"])
+        with pytest.raises(PipeStopped, match="serves life"):
+            older.send("too late")
 
 
 @pytest.mark.parametrize(

@@ -4,13 +4,17 @@ import asyncio
 import subprocess
 import sys
 import threading
+from contextlib import nullcontext
+from pathlib import Path
 
 import pytest
 
 from surepipe import FaultyRoute, LocalRoute, NotConfirmed, Pipe, PipeClosed
 from surepipe.actors import StepRuntime, ThreadRuntime
 from surepipe.actors.runtime import Runtime
+from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S, Gate, await_that
+from tests.actors.stored_kit import sqlite_store
 
 
 def test_the_end_of_a_block_waits_for_everything_sent(runtime: Runtime) -> None:
@@ -57,6 +61,41 @@ def test_what_a_closing_pipe_gives_up_is_said_with_the_likely_cause(steps: StepR
     pipe.send(1)
     with pytest.raises(NotConfirmed, match="gives them up: nobody takes its messages"):
         pipe.close(timeout=0.2)
+
+
+@pytest.mark.parametrize("receives", [False, True])
+def test_the_end_of_a_pipe_that_nobody_used_waits_for_its_late_journal(
+    receives: bool, tmp_path: Path
+) -> None:
+    """pipes P-15: its file is locked by somebody else, say. What it holds is not known before it answers, with a
+    handler and without; one that never answers takes all the time."""
+    with sqlite_store(tmp_path) as inside:
+        for calls, is_in_time in ((20, True), (1_000_000, False)):
+            store, steps = FaultyStore(inside), StepRuntime()
+            store.script(Misfortune.OUTAGE, calls=calls)
+            pipe = Pipe("p", journal=store, runtime=steps)
+            if receives:
+                pipe.receive(lambda _: None)
+            begun = steps.now()
+            with nullcontext() if is_in_time else pytest.raises(NotConfirmed, match="not known"):
+                pipe.close(timeout=10)
+            assert (1 < (steps.now() - begun) / 1_000_000 < 9) == is_in_time
+
+
+def test_what_a_late_journal_holds_is_not_waited_for_where_nobody_takes_it(tmp_path: Path) -> None:
+    """From when it is known, the end is as short as where the journal answers at once (pipes P-15)."""
+    with sqlite_store(tmp_path) as inside:
+        pipe = Pipe("p", journal=inside, runtime=StepRuntime())
+        pipe.send(1)
+        with pytest.raises(NotConfirmed):
+            pipe.close()
+        store, steps = FaultyStore(inside), StepRuntime()
+        store.script(Misfortune.OUTAGE, calls=20)
+        pipe = Pipe("p", journal=store, runtime=steps)
+        begun = steps.now()
+        with pytest.raises(NotConfirmed, match="nobody takes its messages"):
+            pipe.close()
+        assert 2 < (steps.now() - begun) / 1_000_000 < 10
 
 
 def test_no_time_is_enough_where_there_is_nothing_to_wait_for(runtime: Runtime) -> None:

@@ -316,6 +316,7 @@ class SenderEntry:
         self._voided = 0
         self._voids: list[int] = []
         self._capacity = 0
+        self._has_begun = False
         self.put: Callable[[bytes], None] = self.entry(BytesCodec())
         """Takes one payload, waiting for credit if need be. See ``offer`` for what it raises."""
 
@@ -384,6 +385,10 @@ class SenderEntry:
         """Wait until a sender that was just made has said how much room it has, which is no wait for room."""
         if not self._promised:
             self.signal.wait(lambda: self._promised > 0 or self.refusal is not None, limit)
+
+    def await_life(self, limit: float) -> None:
+        """Wait until a sender has begun, with or without room: until then nobody knows what its journal holds."""
+        self.signal.wait(lambda: self._has_begun or self._over is not None, limit)
 
     def _put_one(self, payload: bytes, until: Until, timeout: float | None) -> Mark:
         self._check_size(payload, "the payload")
@@ -648,6 +653,7 @@ class SenderEntry:
     def publish(self, room: int, room_bytes: int, held: int) -> None:
         """The machine has this room after a step; ``held`` messages drained from here still need some of it."""
         units = max(0, min(room, room_bytes // self._unit, UNITS_MAX) - held)
+        is_first, self._has_begun = not self._has_begun, True
         with self._lock:
             self._capacity = max(self._capacity, units)
             if self.refusal is None:
@@ -659,7 +665,7 @@ class SenderEntry:
             else:
                 self._count_voids()
                 grown = False
-        if grown:
+        if grown or is_first:
             self.signal.notify()
 
     def _count_voids(self) -> None:

@@ -116,9 +116,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
 
         Raises NotConfirmed for what was not confirmed within ``timeout`` seconds, after everything is ended; a
         journal keeps that for the next pipe of this name. Where nobody takes messages (no handler, no loop) the
-        wait is short, also in the body of a loop over the pipe, whose message nobody else could settle; a stream
-        layer confirms what its store has, and does not need anybody. A handler that is still busy at the end is
-        left alone: what it handles is not confirmed. A second call does nothing. Raises MisuseError inside the
+        wait is short, from when the journal has said what it holds; so it is in the body of a loop over the pipe,
+        whose message nobody else could settle. A stream layer confirms what its store has, and does not need
+        anybody. A handler that is still busy at the end is left alone: what it handles is not confirmed. A second
+        call does nothing. Raises MisuseError inside the
         pipe's own handler, where nothing is changed.
         """
         self._require_seconds(timeout, or_none=False)
@@ -132,11 +133,12 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         self.sender.finish()
         timeout = self._patience(timeout)
         is_attended = self._is_attended
-        if not (is_attended or self._has_stream):
-            timeout = min(timeout, UNATTENDED_S)
         end = self._runtime.now() + round(timeout * 1_000_000)
         try:
-            self.sender.intake.finish(timeout)
+            if not (is_attended or self._has_stream):
+                self.sender.intake.await_life(timeout)
+                end = min(end, self._runtime.now() + round(UNATTENDED_S * 1_000_000))
+            self.sender.intake.finish(max(0, end - self._runtime.now()) / 1_000_000)
             if is_attended or not self._has_stream:
                 self._await_handled(max(0, end - self._runtime.now()) / 1_000_000)
         except KeyboardInterrupt:

@@ -233,9 +233,9 @@ class Asked:
 class Silences:
     """Which stores give an end no answer, and since when.
 
-    Whoever calls a store says so here, from any thread; the end's actor asks for ``news`` at each of its looks. It
-    looks often enough: a call that hangs makes the machine ask again, and every store gives up in the end. So a
-    run without silence has no event more than it would have without this.
+    Whoever calls a store says so here, from any thread; the end's actor asks for ``news`` at each of its looks. A
+    call that hangs makes no look by itself, and every store gives up in the end: the news may be as late as that.
+    So a run without silence has no event more than it would have without this.
     """
 
     def __init__(self, now: Callable[[], int]) -> None:

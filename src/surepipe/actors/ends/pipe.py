@@ -119,8 +119,7 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         wait is short, from when the journal has said what it holds; so it is in the body of a loop over the pipe,
         whose message nobody else could settle. A stream layer confirms what its store has, and does not need
         anybody. A handler that is still busy at the end is left alone: what it handles is not confirmed. A second
-        call does nothing. Raises MisuseError inside the
-        pipe's own handler, where nothing is changed.
+        call does nothing. Raises MisuseError inside the pipe's own handler, where nothing is changed.
         """
         self._require_seconds(timeout, or_none=False)
         self.check_outside("close", loops=False)

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from surepipe.actors import Pipe, StreamSender
+from surepipe.actors import Pipe, StreamReceiver, StreamSender
 from surepipe.core.store_requests import AppendRun, Transaction
 from surepipe.errors import Fenced, NotConfirmed
 from surepipe.storage import DeadLetterStream, Level, SqliteStore, StoredLetter
@@ -171,6 +171,37 @@ def test_without_a_journal_in_the_same_store_a_replay_says_at_least_once(tmp_pat
         with StreamSender("orders", store=other) as sender:
             replayed = sender.replay(letters)
         assert str(replayed) == "1 letter replayed, at least once"
+
+
+def test_a_replay_into_a_stream_names_all_who_get_it(tmp_path: Path) -> None:
+    """One of two readers failed on the message: both get it, and the answer says so; of one it says nothing."""
+
+    def layer(reader: str) -> dict[str, dict[str, object]]:
+        return {"stream": {"start": "earliest", "reader": reader}}
+
+    counted: list[object] = []
+    with (
+        sqlite_store(tmp_path) as store,
+        StreamSender("trips", store=store, journal=store) as sender,
+    ):
+        billing = StreamReceiver(
+            "trips", layer("billing"), store=store, retries=1, dead_letter=store
+        )
+        with billing:
+            billing.receive(Stops("e1"))
+            sender.send("e1", until="confirmed", timeout=PATIENCE_S)
+            assert billing.catch_up(PATIENCE_S)
+        letters = DeadLetterStream(store, "trips/dead/billing")
+        assert str(sender.replay(letters)) == "1 letter replayed, exactly once"
+        with StreamReceiver("trips", layer("stats"), store=store) as stats:
+            stats.receive(counted.append)
+            said = str(sender.replay(letters, reader="another"))
+            sender.flush(PATIENCE_S)
+            assert stats.catch_up(PATIENCE_S)
+        assert (
+            said == "1 letter replayed, exactly once, to each reader of the stream: billing, stats"
+        )
+        assert counted == ["e1"] * 3
 
 
 def test_two_replays_at_once_do_not_both_send_a_letter(tmp_path: Path) -> None:

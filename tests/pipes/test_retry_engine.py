@@ -350,6 +350,53 @@ def test_a_receiver_that_dies_with_a_message_in_work_is_noticed() -> None:
     assert wire.kinds_noticed() == [NoticeKind.UNANSWERED]
 
 
+def test_what_a_dead_receiver_held_is_told_in_one_notice_when_it_was_asked_after_often_enough() -> (
+    None
+):
+    """T-11: 20 runs are held, and each one's turn asks one question. Two rounds make 40 turns and no notice; the
+    notice of the third names all 20, with as many questions as were sent."""
+    wire = wire_of(warn_after=3, rto_initial_s=0.5, jitter=0.0)
+    for _ in range(20):
+        wire.send(1)
+        wire.advance(10 * MS)
+    wire.exchange()
+    asked: list[int] = []
+    for _ in range(3_000):
+        wire.advance(10 * MS)
+        wire.drop_all()
+        asked.append(len(probes(wire)))
+        if wire.notices:
+            break
+    [(_, notice)] = wire.notices
+    assert (notice.kind, notice.ranges) == (NoticeKind.UNANSWERED, ((1, 20),))
+    assert notice.detail.startswith(f"{asked[-2]} questions")
+    assert {run.waits for run in engine_of(wire).flights.runs} <= {3, 4, 5}
+    wire.advance(300 * SECOND)
+    assert len(wire.notices) == 1
+
+
+def test_a_route_that_comes_and_goes_does_not_hide_a_dead_receiver() -> None:
+    """T-11: each time that the route is back patience begins anew; what was asked in vain counts all the same."""
+    wire = wire_of(warn_after=3)
+    wire.send(1)
+    wire.exchange()
+    for _ in range(10):
+        wire.advance(50 * MS)
+        wire.route_is_back()
+        wire.drop_all()
+    assert wire.kinds_noticed() == [NoticeKind.UNANSWERED]
+
+
+def test_runs_that_are_due_together_are_told_in_one_notice() -> None:
+    """T-11: a whole window of single messages is unanswered: one notice names it, as far as it is due at once."""
+    wire = wire_of(warn_after=3, burst_max=64, run_max=1, jitter=0.0)
+    send_all(wire, 20)
+    for _ in range(20):
+        wire.advance(30 * SECOND)
+        wire.drop_all()
+    assert [notice.ranges for _, notice in wire.notices] == [((1, 20),)]
+
+
 def test_frames_that_a_sender_never_gets_are_counted() -> None:
     """P-8: an Open at the sender, and a Nack for a pipe that has none."""
     wire = Wire("resend")

@@ -23,15 +23,19 @@ _LETTERS = "a DeadLetterStream, such as pipe.dead_letters where dead_letter is a
 
 @dataclass(frozen=True, slots=True)
 class Replayed:
-    """How many letters were sent, and whether each was, and will have been, sent exactly once."""
+    """How many letters were sent, and whether each was, and will have been, sent exactly once. ``readers``: who is
+    registered as reading the stream that they went into, and gets each of them."""
 
     count: int
     exactly_once: bool
+    readers: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         how = "exactly once" if self.exactly_once else "at least once"
         letters = "letter" if self.count == 1 else "letters"
-        return f"{self.count} {letters} replayed, {how}"
+        is_shared = self.count and len(self.readers) > 1
+        to = f", to each reader of the stream: {', '.join(self.readers)}" if is_shared else ""
+        return f"{self.count} {letters} replayed, {how}{to}"
 
 
 class _Turns:
@@ -95,6 +99,9 @@ class ReplayingFace(SendingFace, StartingFace, LettersFace):
         What was deleted is passed over. With ``index`` only that letter is sent, out of its turn, and none when it
         was sent or deleted before.
 
+        Over a stream every reader gets it, also those that had the message already: ``readers`` of the answer. A
+        handler of theirs has to know what it has had; or send the letters into a stream of their own.
+
         Where the pipe has a journal in the store of the letters, a letter enters the journal in the same
         transaction in which the replay moves past it: each is sent exactly once, whatever is interrupted.
         Elsewhere one letter may be sent again after a crash: at least once. The answer says which. Another replay
@@ -140,7 +147,8 @@ class ReplayingFace(SendingFace, StartingFace, LettersFace):
                     count += self._replay_one(journal, replay, stored, timeout, alone=is_alone)
             if is_alone or not waiting:
                 break
-        return Replayed(count, exactly_once=journal is not None)
+        readers = self.sender.read_by() if count else ()
+        return Replayed(count, exactly_once=journal is not None, readers=readers)
 
     def _replay_one(
         self,

@@ -94,6 +94,10 @@ class StreamAccess(Protocol):
         when the store does not say, StoreReset when the stream is gone."""
         ...
 
+    def readers(self) -> tuple[str, ...]:
+        """Who is registered as reading the stream; nobody where the store does not say."""
+        ...
+
 
 @dataclass(frozen=True, slots=True)
 class Stores:

@@ -297,6 +297,10 @@ class SenderEnd(NodeEnd):
         self.intake.held_up = self.held_up
         self.intake.room_options = room_options(self._layers, journaled=journal is not None)
 
+    def read_by(self) -> tuple[str, ...]:
+        """Who reads the stream that it sends into, as far as its store says; nobody where there is no stream."""
+        return self._stores.stream.readers() if self._stores.stream is not None else ()
+
     def held_up(self) -> str:
         """What the confirmation of what was sent waits for, as far as it can be known here, and what to do."""
         if silent := self.silences.text():

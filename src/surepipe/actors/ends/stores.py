@@ -775,6 +775,13 @@ class StreamStores:
             raise StoreUnavailable(f"{said_of('stream', self.stream, outcome)}; ask again")
         return outcome.incarnation, outcome.next
 
+    def readers(self) -> tuple[str, ...]:
+        """Who is registered as reading the stream; nobody where the store does not say."""
+        outcome = self._streams.info(self.stream)
+        return (
+            tuple(one.reader for one in outcome.readers) if isinstance(outcome, StreamInfo) else ()
+        )
+
 
 @runtime_checkable
 class CommittableState(StateStore, Protocol):

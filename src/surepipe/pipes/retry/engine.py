@@ -210,8 +210,10 @@ class RetrySender(WindowSender):
             if self.is_expired(flight, held):
                 self._give_up(parts)
             else:
-                self._divide(flight, parts, held, lost, kept)
+                self._divide(parts, held, lost, kept)
         must_probe = bool(kept)
+        self._warn_of_lost(lost)
+        self._warn_of_held(kept, held)
         kept += self._send_again(lost)
         self.flights.put_back(kept)
         self._advance_base()
@@ -233,7 +235,6 @@ class RetrySender(WindowSender):
 
     def _divide(
         self,
-        flight: Flight,
         parts: list[Flight],
         held: RangeSet,
         lost: list[Flight],
@@ -242,10 +243,7 @@ class RetrySender(WindowSender):
         """What is reported held, or still with the carrier, is only asked after; the rest travels again, a unit
         in one frame.
         """
-        is_held = bool(flight.carried_as) or all(
-            held.covers(*gap) for part in parts for gap in self.done.missing(part.first, part.last)
-        )
-        self._warn_if_due(flight, parts, self.probes if is_held else flight.attempts)
+        is_held = all(self._is_elsewhere(part, held) for part in parts)
         if is_held or self.one_at_a_time:
             (kept if is_held else lost).extend(map(self._rearmed, parts) if is_held else parts)
             return
@@ -328,15 +326,42 @@ class RetrySender(WindowSender):
         self.port.count("retransmitted", len(payloads))
         return flight
 
-    def _warn_if_due(self, flight: Flight, parts: list[Flight], unanswered: int) -> None:
-        """Tell once that a run is unanswered (T-11). A held run is, when the questions after it are."""
-        if flight.warned or unanswered < self.options.warn_after:
+    def _is_elsewhere(self, flight: Flight, held: RangeSet) -> bool:
+        """Whether all that is left of a run is with the receiver, as far as it said, or still with the carrier."""
+        gaps = self.done.missing(flight.first, flight.last)
+        return bool(flight.carried_as) or all(held.covers(*gap) for gap in gaps)
+
+    def _warn_of_lost(self, lost: list[Flight]) -> None:
+        """Tell once of what was transmitted so often without an answer (T-11), in one notice."""
+        due = [run for run in lost if not run.warned and run.attempts >= self.options.warn_after]
+        if due:
+            attempts = max(run.attempts for run in due)
+            self._tell_unanswered(due, f"{attempts} attempts unanswered")
+
+    def _warn_of_held(self, kept: list[Flight], held: RangeSet) -> None:
+        """Tell once of what the receiver, or the carrier, has and is silent about (T-11).
+
+        Each run that is due asks, and one question asks after all. So what counts is how often a run had its turn;
+        or how many turns there were for each, as a route that comes and goes has patience begin anew.
+        """
+        often = self.options.warn_after
+        asking = [run for run in kept if not run.warned]
+        # Each in ``kept`` has just been armed once more.
+        is_often = self.probes >= often and any(run.waits > often for run in asking)
+        if not asking or not (is_often or self.probes >= often * (len(self.flights) + len(kept))):
             return
-        ranges = tuple(gap for part in parts for gap in self.done.missing(part.first, part.last))
-        detail = f"{unanswered} attempts unanswered"
-        self.port.notice(NoticeKind.UNANSWERED, self.epoch, ranges, detail)
-        for part in parts:
-            part.warned = True
+        others = [run for run in self.flights.runs if self._is_elsewhere(run, held)]
+        due = [run for run in (*kept, *others) if not run.warned]
+        self._tell_unanswered(
+            due,
+            f"{self.probes} questions unanswered: what the receiver has is asked after, not sent",
+        )
+
+    def _tell_unanswered(self, runs: list[Flight], detail: str) -> None:
+        gaps = (gap for run in runs for gap in self.done.missing(run.first, run.last))
+        self.port.notice(NoticeKind.UNANSWERED, self.epoch, tuple(RangeSet(gaps)), detail)
+        for run in runs:
+            run.warned = True
 
     # Giving up.
 

@@ -40,7 +40,9 @@ class Stream(BacklogOptions):
         Literal["batch", "message"] | Annotated[int, Field(ge=1)] | Annotated[float, Field(gt=0)]
     ) = Field(
         default="batch",
-        description="how often the position is committed: batch, message, n or seconds",
+        description="how often the position is committed, behind which a crash repeats: when all of a read "
+        "is settled (batch: up to `read_max` come again), after each message (message: one write each), each "
+        "n, or after seconds (0.2)",
     )
     retain: int = Field(
         default=0, ge=0, description="confirmed messages the sender keeps for a rolled-back store"

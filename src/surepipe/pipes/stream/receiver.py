@@ -324,8 +324,8 @@ class Receiver(StreamPlace):
                 self._stop(
                     NoticeKind.FENCED,
                     ranges,
-                    f"another receiver began later, or the reader was forgotten: owner {by} reads as "
-                    f"{self.reader!r} now",
+                    f"another receiver began later, and reads as {self.reader!r} now, or the reader was forgotten "
+                    f"(claim {by})",
                 )
             case OtherStack(reason):
                 self._stop(NoticeKind.MISMATCH, (), reason)

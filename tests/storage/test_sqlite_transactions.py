@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from surepipe.actors.threads import THREADS
 from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
@@ -19,10 +22,13 @@ from surepipe.core.store_requests import (
     Gap,
     Level,
     Stored,
+    StoreOutcome,
+    StreamInfo,
     Unavailable,
 )
 from surepipe.errors import MisuseError, words_of
 from surepipe.storage import SqliteStore
+from tests.actors.kit import PATIENCE_S, await_that
 from tests.contracts.store_contract import (
     make,
     owner_of,
@@ -317,3 +323,51 @@ def test_a_locked_file_in_a_part_says_who_may_hold_it(one: SqliteBench) -> None:
     assert "database is locked. If that is" in words_of(error.value)
     assert "through the transaction's own connection" in words_of(error.value)
     assert effects_of(one) == []
+
+
+def test_a_write_that_waits_for_a_transaction_which_comes_to_need_its_thread_is_refused(
+    tmp_path: Path,
+) -> None:
+    """A loop's thread asks between two messages of one transaction; the handler of the second then waits for that
+    loop. Neither would ever go on."""
+    refused = list[str]()
+
+    def write() -> None:
+        with pytest.raises(MisuseError) as caught:
+            store.append("orders", "p", 1, 1, [b"1"])
+        refused.append(str(caught.value))
+
+    with SqliteStore(tmp_path / "a.db") as store:
+        store.create("orders", 1, KEEP_ALL)
+        with store.transaction() as transaction:
+            transaction.connection.execute("SELECT 1")
+            thread = threading.Thread(target=write)
+            thread.start()
+            writer: Any = vars(store)["_writer"]
+            await_that(THREADS, lambda: bool(writer.waiting == 1), "the write waits")
+            with transaction.reaches(thread.ident):
+                thread.join(PATIENCE_S)
+        (said,) = refused
+        assert "can't write on this event loop now" in said
+        found = store.info("orders")
+        assert isinstance(found, StreamInfo)
+        assert found.next == 1
+
+
+def test_a_write_that_others_have_done_does_not_wait_for_the_next_transaction(
+    tmp_path: Path,
+) -> None:
+    """1. A write waits. 2. Who has the turn does it. 3. A transaction that may last gets the turn first."""
+    with SqliteStore(tmp_path / "a.db") as store:
+        store.create("orders", 1, KEEP_ALL)
+        writer: Any = vars(store)["_writer"]
+        done = list[StoreOutcome]()
+        with writer._turn:
+            thread = threading.Thread(
+                target=lambda: done.append(store.append("orders", "p", 1, 1, [b"1"]))
+            )
+            thread.start()
+            await_that(THREADS, lambda: bool(writer.waiting == 1), "the write waits")
+            writer._work_off()
+            thread.join(PATIENCE_S)
+            assert len(done) == 1

@@ -269,12 +269,16 @@ class SqliteStore(Store):
 
     def _write(self, step: Callable[[sqlite3.Connection], T]) -> T | Failed | Unavailable:
         self._refuse_in_child()
-        self._blocks.refuse_inside("write")
-        self._blocks.refuse_beside()
+        self._refuse_to_wait()
         try:
-            return self._writer.do(step)
+            # A coroutine of this thread may get a transaction while this waits for the end of the one before.
+            return self._writer.do(step, self._refuse_to_wait)
         except _ERRORS as error:
             return self._outcome_of(error)
+
+    def _refuse_to_wait(self) -> None:
+        self._blocks.refuse_inside("write")
+        self._blocks.refuse_beside()
 
     def _look(self, step: Callable[[sqlite3.Connection], T]) -> T | Failed | Unavailable:
         """A read in one transaction, so that it sees one moment."""

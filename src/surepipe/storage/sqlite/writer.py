@@ -168,6 +168,8 @@ class Turns:
 _NEXT, _TURN = 0, 1
 _BEGIN = "BEGIN IMMEDIATE"
 ASK_AGAIN_S = 0.001
+LOOK_S = 0.1
+"""How often who waits for a turn looks whether that is still one to be waited for."""
 PATIENCE_S = 0.25
 """How long a turn may take before the file itself is tried: some deliveries of a committing receiver."""
 YIELD_AFTER_S = 0.03
@@ -200,6 +202,10 @@ def _try_to_begin(connection: sqlite3.Connection) -> bool:
     return True
 
 
+def _nobody_minds() -> None:
+    return None
+
+
 class Writer:
     """Group commit for the threads of one process; immediate transactions and turns for processes."""
 
@@ -219,18 +225,40 @@ class Writer:
         """Writes that wait for their turn now."""
         return len(self._waiting)
 
-    def do(self, step: Callable[[sqlite3.Connection], T]) -> T:
+    def do(
+        self,
+        step: Callable[[sqlite3.Connection], T],
+        may_wait: Callable[[], object] = _nobody_minds,
+    ) -> T:
         """Do the step in a transaction and return what it returned when that is committed.
 
         A step may run twice (first in a group, then alone), so it must do nothing but SQL on the connection.
-        Raises what SQLite raised, and Closed.
+        ``may_wait`` is asked now and then while others have their turn: what it raises ends the wait, and nothing
+        was done. Raises what SQLite raised, and Closed.
         """
         job = _Job(step)
         self._waiting.append(job)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - results stay with their job
-        with self._turn:
+        while not self._turn.acquire(timeout=LOOK_S):
+            if job.is_done:  # by others; a transaction that is lent has the turn now
+                return job.result()
+            try:
+                may_wait()
+            except BaseException:
+                if self._withdrawn(job):
+                    raise
+        try:
             if not job.is_done:
                 self._work_off()
+        finally:
+            self._turn.release()
         return job.result()
+
+    def _withdrawn(self, job: _Job[T]) -> bool:
+        """False where whoever has the turn has taken it already, and is through with it in a moment."""
+        with suppress(ValueError):
+            self._waiting.remove(job)  # type: ignore[arg-type] # pyright: ignore[reportArgumentType] - as above
+            return True
+        return False
 
     def _work_off(self) -> None:
         """Begin, then do all that waits: what came while another process had its turn shares this one."""

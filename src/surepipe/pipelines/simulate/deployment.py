@@ -630,7 +630,7 @@ class PlanDeployment(Deployment):
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
             "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
             "the message is handled, and note it behind that, or "
-            f"{in_transaction(self.plan)}.",
+            f"{in_transaction(self.plan, self._effects[first].partition(' ')[0])}.",
             end=outside,
             content=self._effects[first],
         )

@@ -820,7 +820,7 @@ class Simulation:
                 yield (
                     f"{stage} keeps {what} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
-                    f"{in_transaction(self.subject.plan)}."
+                    f"{in_transaction(self.subject.plan, stage)}."
                 )
 
     def _going_by_more(self, stage: str, example: Counterexample) -> Iterator[str]:
@@ -847,7 +847,7 @@ class Simulation:
             yield (
                 f"{who} {attempt}what earlier calls have left (in an object of a library, in a double, in a "
                 "file), chance of its own, or the time. Answer from the message alone, or "
-                f"{in_transaction(self.subject.plan)}."
+                f"{in_transaction(self.subject.plan, stage)}."
             )
 
     def notes(self, *found: PlanResult) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
 from typing import Annotated, Literal
 from uuid import UUID, uuid4
@@ -58,6 +59,28 @@ class Numbered(BaseModel):
     number: UUID = Field(default_factory=uuid4)
 
 
+class Dated(BaseModel):
+    """With the moment at which it was read."""
+
+    n: int
+    read: datetime = Field(default_factory=lambda: datetime.now(UTC))
+    day: date = Field(default_factory=lambda: datetime.now(UTC).date())
+
+
+class Labelled(BaseModel):
+    """With sets, whose order is another one in each process."""
+
+    labels: set[str]
+    inner: list[dict[str, frozenset[str]]] = Field(default_factory=list[dict[str, frozenset[str]]])
+
+
+class Clocked(BaseModel):
+    """With a clock that nobody can replace."""
+
+    n: int
+    read: datetime = Field(default_factory=datetime.now)
+
+
 class Odd(BaseModel):
     """Of which nobody can make up a value."""
 
@@ -109,6 +132,30 @@ def test_a_model_is_asked_once_for_each_row() -> None:
     assert made[0] == {"name": "m0"} or made[0] == {"name": "m1"}
     given = subject_of(source, [{"Name": "a"}], model="Named").messages["events"]
     assert given == [{"name": "a"}]
+
+
+def test_time_in_a_model_is_the_same_in_each_process_of_a_campaign() -> None:
+    """Its rows differed from process to process, so each campaign was called not deterministic."""
+    first, second = (subject_of("kind: stdin", [{"n": 1}], "Dated") for _ in range(2))
+    assert first.messages == second.messages
+    assert first.messages["events"][0]["day"] == "2023-11-14"  # type: ignore[index]
+    assert datetime.now(UTC).year > 2023, "the real clock is the real one again"
+
+
+def test_sets_in_a_model_have_one_order() -> None:
+    """That of the hashes differs from process to process: such a campaign was called not deterministic."""
+    letters = list("qwertyuiopasdfghjklzxcvbnm")
+    rows = [{"labels": letters, "inner": [{"a": letters}]}]
+    (found,) = subject_of("kind: stdin", rows, "Labelled").messages["events"]
+    assert found == {"labels": sorted(letters), "inner": [{"a": sorted(letters)}]}
+
+
+def test_a_clock_that_a_model_has_taken_for_good_is_told_with_what_to_do() -> None:
+    """Else a campaign ends as not deterministic, and nobody says why."""
+    with pytest.raises(
+        ConfigurationError, match=r"read of its model takes datetime.now of.*lambda:"
+    ):
+        subject_of("kind: stdin", [{"n": 1}], "Clocked")
 
 
 def test_chance_in_a_model_is_the_same_in_each_process_of_a_campaign() -> None:

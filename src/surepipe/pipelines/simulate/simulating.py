@@ -87,7 +87,7 @@ from surepipe.pipelines.simulate.source_text import (
     said_to_nobody,
     unjudged_by,
 )
-from surepipe.pipelines.simulate.sources_and_sinks import given_by
+from surepipe.pipelines.simulate.sources_and_sinks import given_by, require_virtual_clocks
 from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Reference, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
@@ -280,6 +280,7 @@ def subject_of_plan(
     require_pipes(plan)
     wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
     own_rows = messages if isinstance(messages, Mapping) else None
+    require_virtual_clocks(plan)
     given = given_by(plan, wanted, own_rows)
     replaced = dict(plan.simulate.replace)
     own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)

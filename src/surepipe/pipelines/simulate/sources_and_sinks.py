@@ -8,10 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
+import sys
+import time
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import cast
 
@@ -39,9 +42,17 @@ from surepipe.pipelines.models.stages import (
     RmqSink,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulate.sandbox import imported_virtually, importing
+from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.sandbox import at_one_moment, imported_virtually
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
-from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is, fitting, refused
+from surepipe.pipelines.sources.checking import (
+    Check,
+    Unfit,
+    as_it_is,
+    as_json,
+    fitting,
+    refused,
+)
 from surepipe.pipelines.sources.files import CsvFile, JsonlFile, TextFile
 from surepipe.pipelines.stages import About
 from surepipe.pipelines.users_code import look_first_in
@@ -268,30 +279,33 @@ def given_by(
     empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing.
     """
     look_first_in(plan.folder)
-    with (
-        importing()
-    ):  # a model may ask for the time or for chance: each process of a campaign has the same
+    checks = {source.name: _check_of(source) for source in plan.sources}
+    models = [imported_virtually(source.model) for source in plan.sources if source.model]
+    with at_one_moment(sys.modules[model.__module__] for model in models):
         if messages is None:
-            return {source.name: _of_source(plan, source, count) for source in plan.sources}
+            return {
+                source.name: _of_source(plan, source, checks[source.name], count)
+                for source in plan.sources
+            }
         return {
-            source.name: _checked(source, messages[source.name])
+            source.name: _checked(source, checks[source.name], messages[source.name])
             for source in plan.sources
             if source.name in messages
         }
 
 
-def _of_source(plan: Plan, source: AnySource, count: int) -> Given:
+def _of_source(plan: Plan, source: AnySource, check: Check, count: int) -> Given:
     folder = plan.folder or Path()
     sample = plan.simulate.sample.get(source.name)
     if sample:
-        given = _checked(source, sample)
+        given = _checked(source, check, sample)
         return replace(given, messages=_filled(given.messages, count))
     if isinstance(source, JsonlSource | CsvSource):
-        given = _of_file(source, count, folder)
+        given = _of_file(source, check, count, folder)
         if given.messages:
             return given
     if source.model is not None:
-        return Given(_of_model(source, source.model, count), {})
+        return Given(_of_model(source, source.model, check, count), {})
     if isinstance(source, JsonlSource | CsvSource):
         raise ConfigurationError(
             f"source {source.name}: {source.path} {_missing(source, folder)}, {_nothing_from(source)}"
@@ -309,12 +323,47 @@ def _nothing_from(source: AnySource) -> str:
 def _check_of(source: AnySource) -> Check:
     if source.model is None:
         return as_it_is
-    return fitting(imported_virtually(source.model), source.model)
+    return fitting(imported_virtually(source.model), source.model, _in_one_order)
 
 
-def _checked(source: AnySource, messages: Iterable[object]) -> Given:
-    check = _check_of(source)
+def _in_one_order(found: BaseModel) -> object:
+    """As stages get it, with sets in an order that is the same in each process."""
+    return _sets_sorted(found.model_dump(), as_json(found))
 
+
+def _sets_sorted(value: object, dumped: object) -> object:
+    if isinstance(dumped, list):
+        items = cast("list[object]", dumped)
+        if isinstance(value, set | frozenset):
+            return sorted(items, key=canonical)
+        if isinstance(value, list | tuple) and len(cast("list[object]", value)) == len(items):
+            pairs = zip(cast("list[object]", value), items, strict=True)
+            return [_sets_sorted(one, other) for one, other in pairs]
+    elif isinstance(dumped, dict) and isinstance(value, dict):
+        fields, inner = cast("dict[str, object]", dumped), cast("dict[str, object]", value)
+        return {name: _sets_sorted(inner.get(name), one) for name, one in fields.items()}
+    return cast("object", dumped)
+
+
+def require_virtual_clocks(plan: Plan) -> None:
+    """Raises ConfigurationError where the model of a source has taken the real clock for good."""
+    look_first_in(plan.folder)
+    for source in plan.sources:
+        model = imported_virtually(source.model) if source.model else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            continue
+        for name, one in model.model_fields.items():
+            owner = getattr(one.default_factory, "__self__", None)
+            if owner is time or (isinstance(owner, type) and issubclass(owner, date)):
+                asks = getattr(one.default_factory, "__qualname__", "the clock")
+                raise ConfigurationError(
+                    f"source {source.name}: {name} of its model takes {asks} of the real clock for good, so its "
+                    "rows would be others in each process: look it up when it is called "
+                    f"(default_factory=lambda: {asks}())"
+                )
+
+
+def _checked(source: AnySource, check: Check, messages: Iterable[object]) -> Given:
     def rows() -> Iterator[SourceRow]:
         for number, message in enumerate(messages, 1):
             try:
@@ -359,12 +408,11 @@ def _filled(sample: Sequence[object], count: int) -> list[object]:
     return [sample[number % len(sample)] for number in range(count)]
 
 
-def _of_file(source: JsonlSource | CsvSource, count: int, folder: Path) -> Given:
+def _of_file(source: JsonlSource | CsvSource, check: Check, count: int, folder: Path) -> Given:
     """Its first messages, read as a run reads them."""
     path = _found(source, folder)
     if path is None:
         return Given([], {})
-    check = _check_of(source)
     file = (
         JsonlFile(path, check=check, keeps=True)
         if isinstance(source, JsonlSource)
@@ -382,9 +430,8 @@ def _first(file: TextFile, count: int) -> Iterator[SourceRow]:
         count -= sum(not row.wrong for row in rows)
 
 
-def _of_model(source: AnySource, path: str, count: int) -> list[object]:
+def _of_model(source: AnySource, path: str, check: Check, count: int) -> list[object]:
     """Values of a model: numbers count up, texts carry the number."""
-    check = _check_of(source)
     model = cast("type[BaseModel]", imported_virtually(path))
     schema = model.model_json_schema()
     definitions = cast("dict[str, object]", schema.get("$defs", {}))

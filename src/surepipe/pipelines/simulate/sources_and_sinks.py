@@ -332,6 +332,7 @@ def _in_one_order(found: BaseModel) -> object:
 
 
 def _sets_sorted(value: object, dumped: object) -> object:
+    unchanged = dumped
     if isinstance(dumped, list):
         items = cast("list[object]", dumped)
         if isinstance(value, set | frozenset):
@@ -342,7 +343,7 @@ def _sets_sorted(value: object, dumped: object) -> object:
     elif isinstance(dumped, dict) and isinstance(value, dict):
         fields, inner = cast("dict[str, object]", dumped), cast("dict[str, object]", value)
         return {name: _sets_sorted(inner.get(name), one) for name, one in fields.items()}
-    return cast("object", dumped)
+    return unchanged
 
 
 def require_virtual_clocks(plan: Plan) -> None:

@@ -168,7 +168,7 @@ def test_a_line_that_is_no_json_stops_the_run_and_once_mended_it_goes_on(
     Path("in.jsonl").write_text("1\n2\nthree\n4\n")
     answer = surepipe("run", shop)
     assert answer.code == Exit.UNUSABLE
-    assert answer.err.startswith("surepipe: in.jsonl, byte 4: no JSON: ")
+    assert answer.err.startswith("surepipe: in.jsonl, line 3, byte 4: no JSON: ")
     Path("in.jsonl").write_text("1\n2\n3\n4\n")
     assert surepipe("run", shop).code == Exit.HELD
     assert read_lines("out/out.jsonl") == [1, 2, 3, 4]

@@ -56,7 +56,7 @@ FILES = {
         "kind: jsonl, path: in.csv, follow: true",
         '{"n":"1"}\n{\n{"n":"3"}\n',
         b"{\n",
-        "in.csv, byte 10: no JSON",
+        "in.csv, line 2, byte 10: no JSON",
     ),
 }
 
@@ -176,4 +176,4 @@ def test_the_list_of_dead_letters_has_them(capsys: pytest.CaptureFixture[str]) -
     assert surepipe("run", "shop.yaml", "--once").code == 0
     listed = surepipe("dlq", "list", "shop.yaml").out
     assert "main/unread  1 letter" in listed
-    assert "in.jsonl, byte 2: no JSON" in listed
+    assert "in.jsonl, line 2, byte 2: no JSON" in listed

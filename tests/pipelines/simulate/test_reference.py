@@ -782,6 +782,32 @@ def test_a_transaction_is_advised_as_this_plan_can_have_it(boundary: str, *, is_
     assert "have no SQL, so what uses that needs a double" in in_transaction(plan)
 
 
+@pytest.mark.parametrize(
+    "pipe",
+    [
+        "journal: main, state: main, boundary: processed, key: n, lanes: 4",
+        "key: n, route: {kind: book, store: main}",
+    ],
+)
+def test_no_transaction_is_advised_where_no_pipe_can_have_one(pipe: str) -> None:
+    """X-56: ``check`` refuses lanes, and a book, with boundary committed. Another pipe of the plan changes nothing
+    for the stage behind these, nor these for a stage that is not behind them."""
+    text = HEAD.replace("journal: main, state: main, boundary: committed", pipe)
+    text = text.replace(
+        "pipes:\n",
+        "pipes:\n  other: {from: lines, journal: main, state: main, boundary: committed}\n",
+    )
+    plan = loads(
+        f'{text}stages:\n  work: {{from: intake, call: "{__name__}:late"}}\n'
+        f'  more: {{from: other, call: "{__name__}:late"}}\n'
+        "sinks:\n  out: {from: work, kind: stdout}\n  rest: {from: more, kind: stdout}\n"
+    )
+    told = in_transaction(plan, "work")
+    assert told.startswith("keep it outside, in a service or a table of its own, under a key")
+    assert "boundary: committed, without lanes and without a book" in told
+    assert "keep it in a store by context.transaction (" in in_transaction(plan, "more")
+
+
 def late(order: Order, context: Context) -> Mapping[str, object]:
     """What differs at a second attempt stands behind much that does not."""
     return {"text": "long " * 40, "n": order["n"], "end": f"attempt {context.attempt}"}

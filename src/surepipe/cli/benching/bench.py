@@ -35,7 +35,7 @@ from surepipe.pipelines.models.stores import MemoryStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.pipes import pipe_name
-from surepipe.pipelines.simulate.sources_and_sinks import messages_of
+from surepipe.pipelines.simulate.sources_and_sinks import given_by
 from surepipe.pipelines.structure import in_flow
 
 # One run of a harmless plan: all its nodes in this process, until everything is through or the time is over.
@@ -252,7 +252,8 @@ def bench_all(request: BenchRequest) -> Report:
         probed_levels(plan)  # a server that does not answer is told before anything is measured
     with _ended_by_signals(request.failures):
         for plan in plans:
-            rows = messages_of(plan, SAMPLE_ROWS)
+            given = given_by(plan, SAMPLE_ROWS)
+            rows = {name: one.messages for name, one in given.items()}
             report.loop_per_s = max(report.loop_per_s, loop_per_s(next(iter(rows.values()))))
             report.measured.append(_measured(plan, rows, request))
     return report

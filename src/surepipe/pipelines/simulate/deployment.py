@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TypeVar
@@ -263,6 +263,7 @@ class PlanDeployment(Deployment):
         veils: Mapping[str, Veil] | None = None,
         offspring: Offspring | None = None,
         once: Once | None = None,
+        aside: Mapping[str, Collection[bytes]] | None = None,
         memory: ProcessMemory,
     ) -> None:
         self.plan = plan
@@ -292,6 +293,7 @@ class PlanDeployment(Deployment):
         self._veils = veils or {}
         self._offspring = offspring or Offspring()
         self._once = once or {}
+        self._aside_at_source = aside or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
         self._visitor: Visitor | None = None
@@ -325,7 +327,8 @@ class PlanDeployment(Deployment):
         chooser, last = world.chooser, 0
         for source in self.plan.sources:
             messages = self._messages[source.name][: world.options.messages]
-            messages = with_unreadable(source, messages, world.options)
+            aside = self._aside_at_source.get(source.name, ())
+            messages = with_unreadable(source, messages, aside, world.options)
             due: list[int] = []
             at = number = 0
             while len(due) < len(messages):
@@ -596,7 +599,7 @@ class PlanDeployment(Deployment):
         if world.limit or not self._keeps_all(world):
             return
         for (source, content), times in put_aside.items():
-            row = f"{source}: the row {content.decode()!r} can't be read, and"
+            row = f"{source}: the row {content.decode(errors='replace')!r} can't be read, and"
             step = len(world.rows) - 1
             if not times and doubts[source] is not Atom.NO_LOSS:
                 yield Violation("P2", "no loss", step, f"{row} is not among the dead letters.")
@@ -627,7 +630,7 @@ class PlanDeployment(Deployment):
             f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
             "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
             "the message is handled, and note it behind that, or "
-            f"{in_transaction(self.plan)}.",
+            f"{in_transaction(self.plan, self._effects[first].partition(' ')[0])}.",
             end=outside,
             content=self._effects[first],
         )

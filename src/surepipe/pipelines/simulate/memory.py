@@ -221,14 +221,27 @@ def told(names: Iterable[str]) -> str:
     )
 
 
-def in_transaction(plan: Plan) -> str:
-    """Where a stage of this plan may keep what outlives its process: half a sentence of advice."""
-    is_there = any(pipe.settled is Boundary.COMMITTED for pipe in plan.pipes)
+def in_transaction(plan: Plan, stage: str = "") -> str:
+    """Where a stage (this one, or any) may keep what outlives its process: half a sentence of advice."""
+    behind = [
+        pipe for pipe in plan.pipes if any(one.name == stage for one in plan.reach(pipe.name))
+    ]
+    pipes = behind or plan.pipes
+    if any(pipe.workers for pipe in pipes):  # settled in any order: none of them may be committed
+        return _UNDER_A_KEY
+    is_there = any(pipe.settled is Boundary.COMMITTED for pipe in pipes)
     has = "" if is_there else ", which a pipe with boundary: committed has"
     return (
         f"keep it in a store by context.transaction{has} (simulated stores have no SQL, so what uses that needs a "
         'double: simulate: replace:, see "A stage that uses a database" in docs/simulation.md)'
     )
+
+
+_UNDER_A_KEY = (
+    "keep it outside, in a service or a table of its own, under a key of its message such as context.id.key (what "
+    "uses that needs a double: simulate: replace:); a transaction of the stage's own (context.transaction) has "
+    "only a pipe with boundary: committed, without lanes and without a book"
+)
 
 
 def _of_class(name: str, owner: type | FunctionType) -> Memory:

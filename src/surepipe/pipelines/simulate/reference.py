@@ -800,7 +800,7 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
                     f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
                     "what a library holds), or uses chance or time that it can't replace. Answer from the message "
-                    f"alone, or {in_transaction(subject.plan)}"
+                    f"alone, or {in_transaction(subject.plan, stage)}"
                 )
                 yield told, stage
                 break
@@ -933,7 +933,8 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
     plan, there = runs.subject.plan, runs.by_hand
     for effect, handled in there.during.items():
         who = there.effects[effect]
-        turned = runs.turned(_whose(effect, who).stage)
+        stage = _whose(effect, who).stage
+        turned = runs.turned(stage)
         if handled.is_other_than(turned.during.get(effect, handled)) and who not in seen:
             seen.add(who)
             outside, action, value = effect
@@ -941,9 +942,9 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
                 f"stage {who} does {outside} {action} {value!r} while it handles {handled.text}, and another "
                 "message when they come in another order: what it keeps for later is lost with its process, and "
                 "its own message may be settled by then. Do it while that is handled, or "
-                f"{in_transaction(plan)}"
+                f"{in_transaction(plan, stage)}"
             )
-            yield told, who.partition(" ")[0]
+            yield told, stage
 
 
 def _ends(world: World) -> Ends:

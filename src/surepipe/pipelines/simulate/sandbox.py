@@ -547,6 +547,25 @@ def imported_virtually(path: str) -> Callable[..., object]:
 
 
 @contextmanager
+def at_one_moment(modules: Iterable[ModuleType]) -> Generator[None]:
+    """While this lasts, functions of these modules read the same clock and chance in each process, ``datetime``
+    included. Nothing is imported meanwhile."""
+    names = [(module, name) for module in modules for name in list(vars(module))]
+    dates = [(module, name, _Datetime) for module, name in names if _is_datetime(module, name)]
+    replaced: list[Double] = []
+    with importing():
+        try:
+            _put([(datetime_module, "datetime", _Datetime), *dates], replaced)
+            yield
+        finally:
+            _put_back(replaced)
+
+
+def _is_datetime(module: ModuleType, name: str) -> bool:
+    return vars(module)[name] is _REAL_DATETIME
+
+
+@contextmanager
 def sandboxed(
     modules: Iterable[ModuleType], speaking: Speaking, doubles: Iterable[Double] = ()
 ) -> Generator[list[Refusal]]:

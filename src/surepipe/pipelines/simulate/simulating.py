@@ -27,7 +27,7 @@ from surepipe.pipelines.assessing import Verdict, assess
 from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.models.pipes import PipePart, StoreRoutePart
-from surepipe.pipelines.models.sources import PythonSource
+from surepipe.pipelines.models.sources import HttpSource, PythonSource
 from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
@@ -87,7 +87,7 @@ from surepipe.pipelines.simulate.source_text import (
     said_to_nobody,
     unjudged_by,
 )
-from surepipe.pipelines.simulate.sources_and_sinks import messages_of
+from surepipe.pipelines.simulate.sources_and_sinks import given_by, require_virtual_clocks
 from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Reference, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
@@ -279,7 +279,9 @@ def subject_of_plan(
     """A plan as a subject. Raises ConfigurationError for what can't be simulated."""
     require_pipes(plan)
     wanted = messages if isinstance(messages, int) else plan.simulate.messages or 40
-    given = messages if isinstance(messages, Mapping) else messages_of(plan, wanted)
+    own_rows = messages if isinstance(messages, Mapping) else None
+    require_virtual_clocks(plan)
+    given = given_by(plan, wanted, own_rows)
     replaced = dict(plan.simulate.replace)
     own = check or (imported_virtually(plan.simulate.check) if plan.simulate.check else None)
     if own is not None:
@@ -299,8 +301,9 @@ def subject_of_plan(
         project = project_modules(stages, plan.folder or Path(), without=doubles)
     return PlanSubject(
         plan,
-        given,
+        {**(own_rows or {}), **{name: one.messages for name, one in given.items()}},
         functions,
+        aside={name: one.aside for name, one in given.items() if one.aside},
         modules=tuple(dict.fromkeys((*project, *doubles))),
         doubles=tuple(
             (*keeper_of(path), imported_virtually(double))
@@ -357,6 +360,7 @@ def _digests(subject: PlanSubject, messages: int) -> dict[str, str]:
     plan = subject.plan
     parts = (plan.sources, plan.pipes, plan.stages, plan.sinks, plan.stores, plan.simulate)
     rows = {name: canonical(list(found[:messages])) for name, found in subject.messages.items()}
+    rows |= {f"aside {name}": repr(list(found)) for name, found in subject.aside.items()}
     return {
         "messages": str(messages),
         "plan": digest_of(repr(parts).encode()),
@@ -817,7 +821,7 @@ class Simulation:
                 yield (
                     f"{stage} keeps {what} between calls: a crash loses that, and a message "
                     "that is tried again meets what its first attempt left. Answer from the message alone, or "
-                    f"{in_transaction(self.subject.plan)}."
+                    f"{in_transaction(self.subject.plan, stage)}."
                 )
 
     def _going_by_more(self, stage: str, example: Counterexample) -> Iterator[str]:
@@ -844,7 +848,7 @@ class Simulation:
             yield (
                 f"{who} {attempt}what earlier calls have left (in an object of a library, in a double, in a "
                 "file), chance of its own, or the time. Answer from the message alone, or "
-                f"{in_transaction(self.subject.plan)}."
+                f"{in_transaction(self.subject.plan, stage)}."
             )
 
     def notes(self, *found: PlanResult) -> Iterator[str]:
@@ -857,6 +861,7 @@ class Simulation:
             text for one in found if one.dead_by_faults for text in _leaning(one)
         )
         yield from self._keys_of_none()
+        yield from self._put_aside()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
             yield (
                 "most messages became dead letters, so little was tried of what stands behind the stages: "
@@ -903,6 +908,14 @@ class Simulation:
                     f"no row of {source.name} has {word!r}, which is its key: here nothing asks for that, and "
                     "behind lanes each of them would become a dead letter"
                 )
+
+    def _put_aside(self) -> Iterator[str]:
+        """Rows that are no messages, so no stage meets them."""
+        for source in self.subject.plan.sources:
+            if rows := self.subject.aside.get(source.name):
+                does = "answers 422 for" if isinstance(source, HttpSource) else "puts aside"
+                first = next(iter(rows.values()))
+                yield f"{source.name} {does} {len(rows)} of its rows, as in a run: {first}"
 
     def _kept_by_handler(self) -> list[str]:
         """Of a handler alone, what it has for itself: that is made once for each run, and not for each process."""

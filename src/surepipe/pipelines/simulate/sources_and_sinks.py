@@ -8,10 +8,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Callable, Sequence
+import sys
+import time
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing
 from copy import deepcopy
-from dataclasses import dataclass, field
-from itertools import islice
+from dataclasses import dataclass, field, replace
+from datetime import date
 from pathlib import Path
 from typing import cast
 
@@ -39,13 +42,24 @@ from surepipe.pipelines.models.stages import (
     RmqSink,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulate.sandbox import imported_virtually
+from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.sandbox import at_one_moment, imported_virtually
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
+from surepipe.pipelines.sources.checking import (
+    Check,
+    Unfit,
+    as_it_is,
+    as_json,
+    fitting,
+    refused,
+)
+from surepipe.pipelines.sources.files import CsvFile, JsonlFile, TextFile
 from surepipe.pipelines.stages import About
 from surepipe.pipelines.users_code import look_first_in
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 from surepipe.simulation.options import Options
+from surepipe.simulation.timeline import digest_of
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +70,19 @@ class Unreadable:
 
 
 def with_unreadable(
-    source: AnySource, messages: Sequence[object], options: Options
+    source: AnySource, messages: Sequence[object], aside: Collection[bytes], options: Options
 ) -> list[object]:
-    """The messages of a source, and rows among them that can't be read, where it has dead letters for these."""
+    """The messages of a source, and rows among them that can't be read, where it has dead letters for these: first
+    those that it has by itself (``aside``)."""
     found = list(messages)
     if not isinstance(source, ReadSource) or source.dead_letter is None:
         return found
     source_of_chance = draws(options.seed, f"unreadable {source.name}")
+    own = sorted(aside, key=lambda content: digest_of(b"%d " % options.seed + content))
     for number in range(1, options.unreadable + 1):
         text = f"{number}" if isinstance(source, CsvSource) else f'{{"unreadable": {number}, '
-        found.insert(source_of_chance.below(len(found) + 1), Unreadable(text.encode()))
+        content = own[number - 1] if number <= len(own) else text.encode()
+        found.insert(source_of_chance.below(len(found) + 1), Unreadable(content))
     return found
 
 
@@ -245,32 +262,138 @@ def _has_repeats(record: Record, entries: list[tuple[str, object]]) -> bool:
 # What sources give under simulation: samples, the first rows of a file, values of a model, or m0, m1, ...
 
 
-def messages_of(plan: Plan, count: int) -> dict[str, Sequence[object]]:
-    """Of each source of a plan. Raises ConfigurationError when a file can't be read, and when it is not there or
-    empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing."""
+@dataclass(frozen=True, slots=True)
+class Given:
+    """What a source gives: ``messages`` as its model has them, and ``aside``, the rows that are none, with why."""
+
+    messages: Sequence[object]
+    aside: Mapping[bytes, str]
+
+
+def given_by(
+    plan: Plan, count: int, messages: Mapping[str, Sequence[object]] | None = None
+) -> dict[str, Given]:
+    """Of each source of a plan, up to so many; ``messages``: those to take instead.
+
+    Raises ConfigurationError for a row that stops a run, when a file can't be read, and when it is not there or
+    empty and nothing else says what its rows are like: a run of no messages, or of made-up ones, shows nothing.
+    """
     look_first_in(plan.folder)
+    checks = {source.name: _check_of(source) for source in plan.sources}
+    models = [imported_virtually(source.model) for source in plan.sources if source.model]
+    with at_one_moment(sys.modules[model.__module__] for model in models):
+        if messages is None:
+            return {
+                source.name: _of_source(plan, source, checks[source.name], count)
+                for source in plan.sources
+            }
+        return {
+            source.name: _checked(source, checks[source.name], messages[source.name])
+            for source in plan.sources
+            if source.name in messages
+        }
+
+
+def _of_source(plan: Plan, source: AnySource, check: Check, count: int) -> Given:
     folder = plan.folder or Path()
-    return {source.name: _of_source(plan, source, count, folder) for source in plan.sources}
-
-
-def _of_source(plan: Plan, source: AnySource, count: int, folder: Path) -> Sequence[object]:
     sample = plan.simulate.sample.get(source.name)
     if sample:
-        return _filled(list(sample), count)
-    if isinstance(source, FileSource):
-        found = _of_file(source, count, folder)
-        if found:
-            return found
+        given = _checked(source, check, sample)
+        return replace(given, messages=_filled(given.messages, count))
+    if isinstance(source, JsonlSource | CsvSource):
+        given = _of_file(source, check, count, folder)
+        if given.messages:
+            return given
     if source.model is not None:
-        model = imported_virtually(source.model)
-        if isinstance(model, type) and issubclass(model, BaseModel):
-            return _of_model(model, count)
+        return Given(_of_model(source, source.model, check, count), {})
     if isinstance(source, JsonlSource | CsvSource):
         raise ConfigurationError(
-            f"source {source.name}: {source.path} {_missing(source, folder)}, so there is nothing to simulate "
-            f"with: put some rows there, or write them down (simulate: {{sample: {{{source.name}: [...]}}}})"
+            f"source {source.name}: {source.path} {_missing(source, folder)}, {_nothing_from(source)}"
         )
-    return [f"m{number}" for number in range(count)]
+    return Given([f"m{number}" for number in range(count)], {})
+
+
+def _nothing_from(source: AnySource) -> str:
+    return (
+        "so there is nothing to simulate with: put some rows there, or write them down "
+        f"(simulate: {{sample: {{{source.name}: [...]}}}})"
+    )
+
+
+def _check_of(source: AnySource) -> Check:
+    if source.model is None:
+        return as_it_is
+    return fitting(imported_virtually(source.model), source.model, _in_one_order)
+
+
+def _in_one_order(found: BaseModel) -> object:
+    """As stages get it, with sets in an order that is the same in each process."""
+    return _sets_sorted(found.model_dump(), as_json(found))
+
+
+def _sets_sorted(value: object, dumped: object) -> object:
+    unchanged = dumped
+    if isinstance(dumped, list):
+        items = cast("list[object]", dumped)
+        if isinstance(value, set | frozenset):
+            return sorted(items, key=canonical)
+        if isinstance(value, list | tuple) and len(cast("list[object]", value)) == len(items):
+            pairs = zip(cast("list[object]", value), items, strict=True)
+            return [_sets_sorted(one, other) for one, other in pairs]
+    elif isinstance(dumped, dict) and isinstance(value, dict):
+        fields, inner = cast("dict[str, object]", dumped), cast("dict[str, object]", value)
+        return {name: _sets_sorted(inner.get(name), one) for name, one in fields.items()}
+    return unchanged
+
+
+def require_virtual_clocks(plan: Plan) -> None:
+    """Raises ConfigurationError where the model of a source has taken the real clock for good."""
+    look_first_in(plan.folder)
+    for source in plan.sources:
+        model = imported_virtually(source.model) if source.model else None
+        if not (isinstance(model, type) and issubclass(model, BaseModel)):
+            continue
+        for name, one in model.model_fields.items():
+            owner = getattr(one.default_factory, "__self__", None)
+            if owner is time or (isinstance(owner, type) and issubclass(owner, date)):
+                asks = getattr(one.default_factory, "__qualname__", "the clock")
+                raise ConfigurationError(
+                    f"source {source.name}: {name} of its model takes {asks} of the real clock for good, so its "
+                    "rows would be others in each process: look it up when it is called "
+                    f"(default_factory=lambda: {asks}())"
+                )
+
+
+def _checked(source: AnySource, check: Check, messages: Iterable[object]) -> Given:
+    def rows() -> Iterator[SourceRow]:
+        for number, message in enumerate(messages, 1):
+            try:
+                yield SourceRow(check(message), str(number))
+            except Unfit as error:
+                wrong = f"source {source.name}, message {number}: {error}"
+                yield refused(message, str(number), wrong, keeps=True)
+
+    return _sorted_out(source, rows())
+
+
+def _sorted_out(source: AnySource, rows: Iterable[SourceRow]) -> Given:
+    """Messages, and what a run puts aside. Raises ConfigurationError for what stops it."""
+    messages: list[object] = []
+    aside: dict[bytes, str] = {}
+    for row in rows:
+        if not row.wrong:
+            messages.append(row.message)
+        elif isinstance(source, ReadSource) and source.dead_letter is None:
+            raise ConfigurationError(
+                f"{row.wrong}. As source {source.name} has no dead_letter, a run stops there: mend the row, or "
+                "put such rows aside (dead_letter: STORE/STREAM)"
+            )
+        else:
+            aside.setdefault(cast("bytes", row.message), row.wrong)
+    if aside and not messages:
+        first = next(iter(aside.values()))
+        raise ConfigurationError(f"{first}: no row is a message, {_nothing_from(source)}")
+    return Given(messages, aside)
 
 
 def _missing(source: FileSource, folder: Path) -> str:
@@ -282,35 +405,44 @@ def _found(source: FileSource, folder: Path) -> Path | None:
     return next((place for place in (Path(path), folder / path) if place.is_file()), None)
 
 
-def _filled(sample: list[object], count: int) -> list[object]:
+def _filled(sample: Sequence[object], count: int) -> list[object]:
     return [sample[number % len(sample)] for number in range(count)]
 
 
-def _of_file(source: FileSource, count: int, folder: Path) -> list[object]:
+def _of_file(source: JsonlSource | CsvSource, check: Check, count: int, folder: Path) -> Given:
+    """Its first messages, read as a run reads them."""
     path = _found(source, folder)
     if path is None:
-        return []
-    try:
-        if isinstance(source, JsonlSource):
-            with path.open(encoding="utf-8") as file:
-                lines = (line for line in file if line.strip())
-                return [cast("object", json.loads(line)) for line in islice(lines, count)]
-        if isinstance(source, CsvSource):
-            with path.open(encoding="utf-8", newline="") as file:
-                rows = csv.DictReader(file, delimiter=source.delimiter)
-                return [dict(row) for row in islice(rows, count)]
-    except (OSError, ValueError) as error:
-        raise ConfigurationError(f"{path}: {error}") from None
-    return []
+        return Given([], {})
+    file = (
+        JsonlFile(path, check=check, keeps=True)
+        if isinstance(source, JsonlSource)
+        else CsvFile(path, source.delimiter, check, keeps=True)
+    )
+    with closing(file):
+        file.begin("")
+        return _sorted_out(source, _first(file, count))
 
 
-def _of_model(model: type[BaseModel], count: int) -> list[object]:
+def _first(file: TextFile, count: int) -> Iterator[SourceRow]:
+    """Up to so many messages, and what stands between them."""
+    while count and (rows := file.read(count)):
+        yield from rows
+        count -= sum(not row.wrong for row in rows)
+
+
+def _of_model(source: AnySource, path: str, check: Check, count: int) -> list[object]:
     """Values of a model: numbers count up, texts carry the number."""
+    model = cast("type[BaseModel]", imported_virtually(path))
     schema = model.model_json_schema()
     definitions = cast("dict[str, object]", schema.get("$defs", {}))
-    source = draws(1, f"model/{model.__name__}")
-    made = [_value(schema, definitions, number, source) for number in range(count)]
-    return [model.model_validate(value).model_dump(mode="json") for value in made]
+    chance = draws(1, f"model/{model.__name__}")
+    try:
+        return [check(_value(schema, definitions, number, chance)) for number in range(count)]
+    except Unfit as error:
+        raise ConfigurationError(
+            f"source {source.name}: rows made up of its model don't fit it ({error}), {_nothing_from(source)}"
+        ) from None
 
 
 def _value(  # noqa: PLR0911 - one line for each type of JSON

@@ -102,6 +102,8 @@ class PlanSubject:
     """of each source"""
     functions: Callable[[], Functions]
     """the user's functions, for one run"""
+    aside: Mapping[str, Mapping[bytes, str]] = field(default_factory=dict[str, Mapping[bytes, str]])
+    """of each source: the rows that are no messages, and why"""
     expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     """of each sink: what comes out when nothing goes wrong"""
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
@@ -300,6 +302,7 @@ class PlanSubject:
             offspring=self.offspring,
             once=self.once,
             ways_by_key=self.ways_by_key,
+            aside=self.aside,
             memory=self.memory,
         )
 

@@ -26,7 +26,12 @@ def as_it_is(message: object) -> object:
     return message
 
 
-def fitting(model: object, path: str) -> Check:
+def as_json(found: BaseModel) -> object:
+    """What a model has made of a message, as stages get it."""
+    return found.model_dump(mode="json")
+
+
+def fitting(model: object, path: str, dumped: Callable[[BaseModel], object] = as_json) -> Check:
     """A check by a model. Raises ConfigurationError when it is none."""
     if not (isinstance(model, type) and issubclass(model, BaseModel)):
         raise ConfigurationError(
@@ -36,7 +41,7 @@ def fitting(model: object, path: str) -> Check:
     def check(message: object) -> object:
         try:
             with failing_only("it"):
-                return model.model_validate(message).model_dump(mode="json")
+                return dumped(model.model_validate(message))
         except ValidationError as error:
             problems = "; ".join(
                 f"{'.'.join(map(str, one['loc'])) or 'message'}: {one['msg']}"

@@ -553,7 +553,8 @@ class JsonlFile(TextFile):
                 lines.take(count)
                 continue
             message, wrong = (None, _TOO_LONG) if is_long else self._message(line)
-            said = wrong and f"{self._path}, byte {lines.where.at}: {wrong}"
+            number = f"line {lines.line}, " if lines.line else ""
+            said = wrong and f"{self._path}, {number}byte {lines.where.at}: {wrong}"
             row = self._row(message, count, said)
             if row is None:
                 return rows, said

@@ -263,7 +263,8 @@ class PlainSubject:
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
     ``afterwards``: functions are called once more for each message when all are through, as after a crash that
     brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
-    ``without``: messages that do not come, by their source and place there.
+    ``without``: messages that do not come, by their source and place there. ``strange``: where it is not 0,
+    messages have identities that no run of another number gives.
     """
 
     of: PlanSubject
@@ -274,6 +275,7 @@ class PlainSubject:
     afterwards: bool = False
     forgetting: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
+    strange: int = 0
     without: frozenset[tuple[str, int]] = frozenset()
 
     @property
@@ -319,6 +321,7 @@ class PlainRun(Deployment):
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
+        self._strange = how.strange
         self._known = {looks: iter(abouts) for looks, abouts in how.identities.items()}
         self._given: list[_Given] = []
         self._it = _Given()
@@ -822,7 +825,8 @@ class PlainRun(Deployment):
 
     def _identity(self, name: str) -> About:
         self._numbers[name] += 1
-        epoch = NOBODY if self._known else 2 if self._backwards else 1
+        usual = 2 if self._backwards else 1
+        epoch = NOBODY - self._strange if self._known or self._strange else usual
         return About(name, epoch, self._numbers[name])
 
 

@@ -703,6 +703,7 @@ def takes_its_time(row: Row) -> bool:
 
 
 def behind_chance(filtering: Callable[..., object], work: Callable[..., object]) -> Simulation:
+    """Behind a filter that draws numbers."""
     parts = BEHIND_A_FILTER.replace("CALL rises", f"CALL {filtering.__name__}")
     return simulation_of(simulation(work, parts).subject.plan, faults="claim")
 

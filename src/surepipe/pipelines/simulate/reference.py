@@ -880,8 +880,8 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
 
 class _ByChance:
     """What stages do outside that follows from a number that is drawn, there or before it: such an effect is done
-    in one run, and left out in the next one, with no fault in either. A stage that draws how long it waits does the
-    same in all of them."""
+    in one run, and left out in the next one, with no fault in either. A stage that draws how long it waits does
+    the same in all of them."""
 
     def __init__(self, runs: _Runs) -> None:
         self._subject = runs.subject
@@ -916,9 +916,9 @@ class _ByChance:
                     [_with_place(self._subject, one) for one in self._drawn_for(what)]
                 )
                 told = (
-                    f"how often stage {who} does {' '.join(what.look)} goes by chance, as {drawing} draws numbers, "
-                    "so nobody knows whether it is done for each message: let what is done follow from the message "
-                    "alone, or say what has to be done (simulate: check:)"
+                    f"how often stage {who} does {' '.join(what.look)} goes by chance, as {drawing} draws "
+                    "numbers, so nobody knows whether it is done for each message: let what is done follow from "
+                    "the message alone, or say what has to be done (simulate: check:)"
                 )
                 yield told, what
 

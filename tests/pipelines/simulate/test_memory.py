@@ -854,6 +854,7 @@ def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: P
         rf"decides: the process ends, and what price \({MODULE}\.py:\d\) has put off is gone, of #1"
     )
     assert re.search(ends, told), told
+    assert "A stage's defect." not in told  # which names none: the sentence above has
 
 
 KEY_OF_ATTEMPT = """

@@ -248,6 +248,10 @@ class Plain:
     """the same of what each stage raised for it"""
     asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     """of each stage: what it asks for beside its message, ``ATTEMPT`` or the names of what is outside"""
+    reordered: dict[str, tuple[object, object]] = field(
+        default_factory=dict[str, tuple[object, object]]
+    )
+    """of each stage that gave the parts of a list in another order: that list, and what it gave"""
     lane_keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
 
 
@@ -724,6 +728,7 @@ class PlainRun(Deployment):
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice or self._afterwards else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
+            parts = [*cast("list[object]", message)] if isinstance(message, list) else []
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
             with looking() as looks:
@@ -739,6 +744,8 @@ class PlainRun(Deployment):
                 self._call_again(call)
             if self._afterwards:
                 self._through_it.append(replace(call, given=deepcopy(given)))
+            if _is_reordered(parts, given):
+                self.found.reordered.setdefault(part.name, (parts, given))
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
@@ -828,6 +835,14 @@ class PlainRun(Deployment):
         usual = 2 if self._backwards else 1
         epoch = NOBODY - self._strange if self._known or self._strange else usual
         return About(name, epoch, self._numbers[name])
+
+
+def _is_reordered(before: Sequence[object], given: object) -> bool:
+    """Whether a list was given with the same parts in another order."""
+    if not before or not isinstance(given, list):
+        return False
+    first, second = ([*map(canonical, parts)] for parts in (before, cast("list[object]", given)))
+    return first != second and sorted(first) == sorted(second)
 
 
 def _of_effects(outside: Outside, told: Mapping[str, tuple[str, str, str]]) -> dict[str, OfEffect]:

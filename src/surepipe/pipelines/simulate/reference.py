@@ -165,6 +165,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         left_out={name: one.left_out for name, one in by_hand.passages.items() if one.left_out},
         is_refused=_is_refused(world),
         slips=twice.slips,
+        reordering=dict(_reordering(runs)),
         effects=outside.effects,
         times=times_of(world.outsides),
         usual=outside.usual,
@@ -749,6 +750,19 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _reordering(runs: _Runs) -> Iterator[tuple[str, str]]:
+    """Stages that give the messages of a batch in another order: what comes out behind them keeps none."""
+    for one in runs.together:
+        for stage, (before, given) in one.reordered.items():
+            now, then = brief_apart(repr(given), repr(before))
+            told = (
+                f"{_with_place(runs.subject, stage)} gives {now} for {then}, which is "
+                "another order, so messages come out otherwise than they went in: keep the order, or take a pipe "
+                "that promises none"
+            )
+            yield stage, told
 
 
 def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]:

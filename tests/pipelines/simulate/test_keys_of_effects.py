@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import random
 import re
 import time
 import uuid
@@ -677,6 +678,59 @@ def test_effects_whose_number_follows_from_an_order_that_nobody_promises_are_not
     plan = simulation(posts_by_key, BEHIND_A_FILTER, head=head).subject.plan
     checked = simulation_of(plan, faults="none", check=is_any_posted)
     assert not any("how often" in text for text in checked.campaign(range(1)).retold)
+
+
+# Effects that a drawn number decides: two runs may do the same by chance.
+
+
+def sampled(row: Row) -> bool:
+    """Most rows, another choice in each run."""
+    del row
+    return random.random() < 0.9
+
+
+def sampled_by_context(row: Row, context: Context) -> bool:
+    """The same, by the identity of the row."""
+    del row
+    return context.random.random() < 0.9
+
+
+def takes_its_time(row: Row) -> bool:
+    """As it should be: what is drawn decides how long it waits, and no more."""
+    del row
+    time.sleep(random.random() / 10)
+    return True
+
+
+def behind_chance(filtering: Callable[..., object], work: Callable[..., object]) -> Simulation:
+    """Behind a filter that draws numbers."""
+    parts = BEHIND_A_FILTER.replace("CALL rises", f"CALL {filtering.__name__}")
+    return simulation_of(simulation(work, parts).subject.plan, faults="claim")
+
+
+@pytest.mark.parametrize("filtering", [sampled, sampled_by_context])
+def test_what_is_done_behind_a_filter_that_goes_by_chance_is_not_judged(
+    filtering: Callable[..., object],
+) -> None:
+    """X-26: what it left out is no lost effect, and no lost message; who draws is told, with the line."""
+    found = behind_chance(filtering, posts_by_key).campaign(range(30))
+    assert not found.violated
+    (told,) = (text for text in found.retold if "how often stage work" in text)
+    assert "does mail post goes by chance" in told
+    assert re.search(rf"as rising \(test_keys_of_effects.py:{_line_of(filtering)}\) draws", told)
+
+
+def _line_of(function: Callable[..., object]) -> int:
+    return function.__code__.co_firstlineno
+
+
+def test_chance_that_decides_nothing_of_an_effect_leaves_it_compared() -> None:
+    """X-26: a lost one is found, and a right one is held."""
+    found = behind_chance(takes_its_time, posts_by_key).campaign(range(20))
+    assert not found.violated
+    assert not found.retold
+    with pytest.raises(SimulationFailed, match=r"mail post \d was never done"):
+        behind_chance(takes_its_time, marks_and_posts).run(range(40))
 
 
 # What a double answers goes by what was done, and later messages add to that.

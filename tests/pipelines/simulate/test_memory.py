@@ -444,7 +444,54 @@ def test_a_class_is_read_where_it_is_called(stage: type) -> None:
     assert f"stage price catches every exception at {__file__}:" in said
 
 
+OUTSIDE = "from surepipe.simulation import Outside\nmail = Outside('mail')\n"
+CHECKED = f"{OUTSIDE}def check(one):\n    if one != 'a':\n        raise ValueError(one)\n"
 SWALLOWING = {
+    "returns before it acts": (
+        f"{CHECKED}def price(order, context):\n    try:\n        check(order['n'])\n"
+        "    except Exception:  # here\n        return order\n"
+        "    mail.do('send', order, key=context.id.key)\n    return order\n"
+    ),
+    "returns before it acts by a helper": (
+        f"{OUTSIDE}def send(order):\n    mail.do('send', order, key=order['n'])\n    return True\n"
+        "def price(order):\n    if order['n']:\n        try:\n            to = order['to']\n"
+        "        except Exception as error:  # here\n            print(error)\n            return order\n"
+        "    is_sent = send(order)\n    return order\n"
+    ),
+    "returns where the transaction is not written": (
+        "def price(order, context):\n    try:\n        int(order['n'])\n    except Exception:  # here\n"
+        "        return {**order}\n    context.transaction.execute('insert', order)\n"
+        "    return {**order}\n"
+    ),
+    "a helper that returns before it acts": (
+        f"{OUTSIDE}def send(order):\n    try:\n        int(order['n'])\n    except Exception:  # here\n"
+        "        return False\n    mail.do('send', order, key=order['n'])\n    return True\n"
+        "def price(order):\n    send(order)\n    return order\n"
+    ),
+    "acts in else": (
+        f"{OUTSIDE}def price(order):\n    try:\n        int(order['n'])\n    except Exception:  # here\n"
+        "        print('bad')\n    else:\n        mail.do('send', order, key=order['n'])\n"
+        "    return order\n"
+    ),
+    "continues before it acts": (
+        f"{OUTSIDE}def price(order):\n    for one in order['to']:\n        try:\n            to = one['to']\n"
+        "        except Exception:  # here\n            continue\n"
+        "        mail.do('send', one, key=order['n'])\n    return order\n"
+    ),
+    "breaks before the other rounds act": (
+        f"{OUTSIDE}def price(order):\n    for one in order['to']:\n"
+        "        mail.do('send', one, key=order['n'])\n        try:\n            int(one)\n"
+        "        except Exception:  # here\n            break\n    return order\n"
+    ),
+    "continues before it keeps one": (
+        "def price(order):\n    found = []\n    for one in order['to']:\n        try:\n"
+        "            int(one)\n        except Exception:  # here\n            continue\n"
+        "        found.append(one)\n    return found\n"
+    ),
+    "continues before it gives one": (
+        "def price(order):\n    for one in order['to']:\n        try:\n            int(one)\n"
+        "        except Exception:  # here\n            continue\n        yield one\n"
+    ),
     "suppress": (
         "import contextlib\ndef price(order):\n    with contextlib.suppress(Exception):  # here\n"
         "        return {**order, 'n': int(order['n'])}\n"
@@ -546,6 +593,57 @@ RATE = (
     "        return None\n"
 )
 RIGHT = {
+    "says so before it acts": (
+        f"{OUTSIDE}def price(order):\n    try:\n        int(order['n'])\n    except Exception as error:\n"
+        "        return {**order, 'error': str(error)}\n"
+        "    mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "acts otherwise": (
+        f"{OUTSIDE}def price(order):\n    try:\n        int(order['n'])\n    except Exception:\n"
+        "        mail.do('refuse', order, key=order['n'])\n        return order\n"
+        "    mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "expects one kind before it acts": (
+        f"{CHECKED}def price(order):\n    try:\n        check(order['n'])\n    except ValueError:\n"
+        "        return order\n    mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "raises again before it acts": (
+        f"{CHECKED}def price(order):\n    try:\n        check(order['n'])\n    except Exception as error:\n"
+        "        if isinstance(error, ValueError):\n            return order\n        raise\n"
+        "    mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "acts in another branch": (
+        f"{OUTSIDE}def price(order):\n    if order['n']:\n        try:\n            int(order['n'])\n"
+        "        except Exception:\n            return order\n    else:\n"
+        "        mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "acts before": (
+        f"{OUTSIDE}def price(order):\n    mail.do('send', order, key=order['n'])\n    try:\n"
+        "        int(order['n'])\n    except Exception:\n        return order\n    return order\n"
+    ),
+    "acts in finally": (
+        f"{OUTSIDE}def price(order):\n    try:\n        try:\n            int(order['n'])\n"
+        "        except Exception:\n            return order\n    finally:\n"
+        "        mail.do('send', order, key=order['n'])\n    return order\n"
+    ),
+    "left as it is": (
+        "def price(order):\n    try:\n        rate = float(order['rate'])\n    except Exception:\n"
+        "        return order\n    lines = [order.get('n')]\n    lines.append(rate)\n    lines.sort()\n"
+        "    order.update(lines=lines)\n    return order\n"
+    ),
+    "best effort behind": (
+        f"{COUNTED}def price(order):\n    try:\n        int(order['n'])\n    except Exception:\n"
+        "        return order\n    metric(order['n'])\n    print(order.get('n'))\n    return order\n"
+    ),
+    "tried again before it acts": (
+        f"{OUTSIDE}def price(order, context):\n    for _ in range(3):\n        try:\n            int(order['n'])\n"
+        "        except Exception:\n            context.sleep(1)\n            continue\n"
+        "        mail.do('send', order, key=order['n'])\n        return order\n    raise TimeoutError\n"
+    ),
+    "a lookup whose answer is looked at before it acts": (
+        f"{OUTSIDE}{RATE}def price(order):\n    found = rate(order)\n    if found is not None:\n"
+        "        mail.do('send', found, key=order['n'])\n    return order\n"
+    ),
     "raised from": (
         "def price(order):\n    try:\n        return int(order)\n    except Exception as error:\n"
         "        print(error)\n        raise ValueError('bad') from error\n"
@@ -756,6 +854,7 @@ def test_an_effect_that_was_put_off_and_lost_with_its_process_is_found(folder: P
         rf"decides: the process ends, and what price \({MODULE}\.py:\d\) has put off is gone, of #1"
     )
     assert re.search(ends, told), told
+    assert "A stage's defect." not in told  # which names none: the sentence above has
 
 
 KEY_OF_ATTEMPT = """

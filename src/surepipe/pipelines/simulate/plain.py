@@ -248,6 +248,10 @@ class Plain:
     """the same of what each stage raised for it"""
     asking: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
     """of each stage: what it asks for beside its message, ``ATTEMPT`` or the names of what is outside"""
+    reordered: dict[str, tuple[object, object]] = field(
+        default_factory=dict[str, tuple[object, object]]
+    )
+    """of each stage that gave the parts of a list in another order: that list, and what it gave"""
     lane_keys: Keys = field(default_factory=dict[tuple[str, str], "dict[str, dict[str, None]]"])
 
 
@@ -263,7 +267,8 @@ class PlainSubject:
     source keep theirs as far as pipes do, keys change places where there are lanes or a book, and sources do.
     ``afterwards``: functions are called once more for each message when all are through, as after a crash that
     brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
-    ``without``: messages that do not come, by their source and place there.
+    ``without``: messages that do not come, by their source and place there. ``strange``: where it is not 0,
+    messages have identities that no run of another number gives.
     """
 
     of: PlanSubject
@@ -274,6 +279,7 @@ class PlainSubject:
     afterwards: bool = False
     forgetting: bool = False
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
+    strange: int = 0
     without: frozenset[tuple[str, int]] = frozenset()
 
     @property
@@ -319,6 +325,7 @@ class PlainRun(Deployment):
         self._codecs: dict[str, Codec] = {}
         self._columns: dict[str, tuple[str, ...]] = {}
         self._numbers: Counter[str] = Counter()
+        self._strange = how.strange
         self._known = {looks: iter(abouts) for looks, abouts in how.identities.items()}
         self._given: list[_Given] = []
         self._it = _Given()
@@ -721,6 +728,7 @@ class PlainRun(Deployment):
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice or self._afterwards else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
+            parts = [*cast("list[object]", message)] if isinstance(message, list) else []
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
             with looking() as looks:
@@ -736,6 +744,8 @@ class PlainRun(Deployment):
                 self._call_again(call)
             if self._afterwards:
                 self._through_it.append(replace(call, given=deepcopy(given)))
+            if _is_reordered(parts, given):
+                self.found.reordered.setdefault(part.name, (parts, given))
             if not is_flat:
                 require_answer(part.name, path, given)
             if self._way:
@@ -822,8 +832,17 @@ class PlainRun(Deployment):
 
     def _identity(self, name: str) -> About:
         self._numbers[name] += 1
-        epoch = NOBODY if self._known else 2 if self._backwards else 1
+        usual = 2 if self._backwards else 1
+        epoch = NOBODY - self._strange if self._known or self._strange else usual
         return About(name, epoch, self._numbers[name])
+
+
+def _is_reordered(before: Sequence[object], given: object) -> bool:
+    """Whether a list was given with the same parts in another order."""
+    if not before or not isinstance(given, list):
+        return False
+    first, second = ([*map(canonical, parts)] for parts in (before, cast("list[object]", given)))
+    return first != second and sorted(first) == sorted(second)
 
 
 def _of_effects(outside: Outside, told: Mapping[str, tuple[str, str, str]]) -> dict[str, OfEffect]:

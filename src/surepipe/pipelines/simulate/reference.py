@@ -165,6 +165,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         left_out={name: one.left_out for name, one in by_hand.passages.items() if one.left_out},
         is_refused=_is_refused(world),
         slips=twice.slips,
+        reordering=dict(_reordering(runs)),
         effects=outside.effects,
         times=times_of(world.outsides),
         usual=outside.usual,
@@ -188,6 +189,10 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             usual=_plan_of(world).aside(world),
         ),
     )
+
+
+_CHANCES = range(1, 33)
+"""Seeds of runs with other chances. What two runs do alike they may do alike by chance."""
 
 
 class _Runs:
@@ -216,6 +221,27 @@ class _Runs:
         return plainly(
             self.subject, self.otherwise, later=True, forgetting=True, identities=strangers
         )
+
+    @cached_property
+    def drawing(self) -> Sequence[str]:
+        """The stages that draw numbers."""
+        drawn = self.by_hand.by_chance | self.back.by_chance
+        return [part.name for part in self.subject.plan.order if part.name in drawn]
+
+    @cached_property
+    def of_other_chances(self) -> Sequence[Plain]:
+        """More runs like that by hand, where a stage draws numbers: of other messages, for these may give them."""
+        return [
+            plainly(self.subject, replace(self.calm, seed=seed), strange=seed)
+            for seed in (_CHANCES if self.drawing else ())
+        ]
+
+    def is_left_to_chance(self, end: str) -> bool:
+        """Whether stages that draw numbers decide how much comes to it."""
+        if end not in {*self.drawing, *self.subject.plan.behind(*self.drawing)}:
+            return False
+        runs = (self.by_hand, *self.of_other_chances)
+        return len({len(one.arrived[end]) for one in runs}) > 1
 
     def fallen(self, end: str) -> Sequence[Plain]:
         """Those runs, as far as batches may matter to what an end has."""
@@ -252,6 +278,7 @@ class _Compared:
         runs = self._runs
         is_steady = _is_ordered(runs.subject, end) or _is_same(runs, end)
         is_steady = is_steady and _is_of_each_message(runs, end)
+        is_steady = is_steady and not runs.is_left_to_chance(end)
         first = self._first.get(end)
         got = first if is_steady and first == self._second.get(end) else None
         return _agreed(got, self.said.get(end), is_open=end in self._unsure)
@@ -266,7 +293,8 @@ class _Compared:
             texts = [one.get(end, ()) for one in (self._first, self._second)]
             said = [one.arrived[end] for one in (*plain, *runs.fallen(end))]
             is_open = end in self._unsure
-            veil = _veil(texts, said, is_open=is_open) if _gives_alike(end, plain) else None
+            is_alike = _gives_alike(end, plain) and not runs.is_left_to_chance(end)
+            veil = _veil(texts, said, is_open=is_open) if is_alike else None
             if veil is not None:
                 self.veils[end] = veil
                 self.expected[end] = [*map(veil.over, self._first[end])]
@@ -315,7 +343,12 @@ class _Outside:
             if OfEffect(stage, effect[:2]) in guarded.values() and not check.judges(effect[:2])
         }
         differing = dict(of_batches.differing(back))
-        again = all_done(runs.other.outsides).keys() & by_hand.effects.keys()
+        by_chance = _ByChance(runs)
+        again = {
+            what
+            for what in all_done(runs.other.outsides).keys() & by_hand.effects.keys()
+            if not by_chance.decides(what, by_hand.effects[what])
+        }
         self.usual = {what: by_hand.effects[what] for what in again}
         in_any_order = {
             what
@@ -341,7 +374,9 @@ class _Outside:
             for what, who in all_done(runs.world.outsides).items()
             if what in steady and _whose(what, who) not in of_batches.others
         }
-        unchecked = {**self.keyless, **guarded, **differing}
+        chances = dict(by_chance.told())
+        differing = {text: what for text, what in differing.items() if what not in chances.values()}
+        unchecked = {**self.keyless, **guarded, **differing, **chances}
         told = {*unchecked.values(), *of_batches.others}
         unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
         self.unchecked = {
@@ -671,12 +706,13 @@ def plainly(
     forgetting: bool = False,
     identities: Identities | None = None,
     without: Collection[tuple[str, int]] = (),
+    strange: int = 0,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
     messages fall into one. ``afterwards``: functions are called once more for each when all are through.
     ``forgetting``: each comes to a process that knows nothing of those before. ``without``: messages that do not
-    come, by source and place."""
+    come, by source and place. ``strange``: they have identities that no run with another number has."""
     plain = PlainSubject(
         of=subject,
         backwards=backwards or by_key,
@@ -687,6 +723,7 @@ def plainly(
         forgetting=forgetting,
         identities=identities or {},
         without=frozenset(without),
+        strange=strange,
     )
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=plain.backwards or later)
@@ -713,6 +750,19 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
                 "not from context.attempt or from what an earlier call has left"
             )
             yield told, stage
+
+
+def _reordering(runs: _Runs) -> Iterator[tuple[str, str]]:
+    """Stages that give the messages of a batch in another order: what comes out behind them keeps none."""
+    for one in runs.together:
+        for stage, (before, given) in one.reordered.items():
+            now, then = brief_apart(repr(given), repr(before))
+            told = (
+                f"{_with_place(runs.subject, stage)} gives {now} for {then}, which is "
+                "another order, so messages come out otherwise than they went in: keep the order, or take a pipe "
+                "that promises none"
+            )
+            yield stage, told
 
 
 def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]:
@@ -840,6 +890,51 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
                 "key of the message alone, such as context.id.key"
             )
             yield told, stage
+
+
+class _ByChance:
+    """What stages do outside that follows from a number that is drawn, there or before it: such an effect is done
+    in one run, and left out in the next one, with no fault in either. A stage that draws how long it waits does
+    the same in all of them."""
+
+    def __init__(self, runs: _Runs) -> None:
+        self._subject = runs.subject
+        self._drawing = runs.drawing
+        self._found: dict[OfEffect, list[Mapping[Effect, str]]] = {}
+        asked = [_asked(one) for one in (runs.by_hand, *runs.of_other_chances)]
+        for what in dict.fromkeys(what for one in asked for what in one):
+            each = [one.get(what, {}) for one in asked]
+            if self._drawn_for(what) and any(one.keys() != each[0].keys() for one in each):
+                self._found[what] = each
+
+    def _drawn_for(self, what: OfEffect) -> list[str]:
+        plan = self._subject.plan
+        return [one for one in self._drawing if what.stage in {one, *plan.behind(one)}]
+
+    def _is_counted(self, what: OfEffect) -> bool:
+        """As many are asked for in all runs, by chance with one value or another."""
+        return len({len(one) for one in self._found[what]}) == 1
+
+    def decides(self, effect: Effect, who: str) -> bool:
+        """Whether it is asked for, or with which value."""
+        what = _whose(effect, who)
+        is_number = isinstance(effect[2], Nth)
+        return what in self._found and not (is_number and self._is_counted(what))
+
+    def told(self) -> Iterator[tuple[str, OfEffect]]:
+        """Of what is not even asked for as often in each run: who draws, in which line."""
+        for what, each in self._found.items():
+            if not self._is_counted(what):
+                who = next(iter(next(one for one in each if one).values()))
+                drawing = listing(
+                    [_with_place(self._subject, one) for one in self._drawn_for(what)]
+                )
+                told = (
+                    f"how often stage {who} does {' '.join(what.look)} goes by chance, as {drawing} draws "
+                    "numbers, so nobody knows whether it is done for each message: let what is done follow from "
+                    "the message alone, or say what has to be done (simulate: check:)"
+                )
+                yield told, what
 
 
 class _OfBatches:

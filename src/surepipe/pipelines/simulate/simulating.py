@@ -699,10 +699,10 @@ class Simulation:
         yield from odd_keys
         if raised:
             yield from self._against_raising([row for row, _ in raised])
-        elif example.violation.property == "stage":
-            yield "A stage's defect."
         elif example.violation.property == "user":
             yield from self._between_check_and_promise(example)
+        elif example.violation.property == "stage":
+            return  # the violation names it, and says what to do
         elif fails := self._fails_without_faults(example):
             yield from (f"A stage's defect: even without faults {text}." for text in fails)
         elif example.covered and not (found or odd_keys):
@@ -719,8 +719,11 @@ class Simulation:
         unseen = "No stage is seen to have raised, or answered otherwise than without faults:"
         elsewhere = replace(example, usual=example.usual_of_all)
         others = [what for _, _, what in odd_answers(self.subject, elsewhere)]
+        turned = [text for stage, text in known.reordering.items() if end in plan.behind(stage)]
         if odd:
             yield from (f"A stage's defect: {text}." for text in odd)
+        elif turned and example.violation.property == "P4":
+            yield from (f"A stage's defect: {text}." for text in turned)
         elif others:
             yield f"It may follow from what became of another message: {others[0]}."
         elif {*self.memory, *self.subject.memory.changed}:

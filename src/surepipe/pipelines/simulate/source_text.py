@@ -472,7 +472,7 @@ class _Swallowing:
     def all(self) -> Iterator[_Swallows]:
         for function in ast.walk(self.read.tree):
             if isinstance(function, _FunctionTree):
-                tidying = set(_tidying(function))
+                tidying = set(_tidying(function.body))
                 inside = list(_within(function.body))
                 for node in (one for one in inside if one not in tidying):
                     if isinstance(node, _TRIES):
@@ -494,8 +494,69 @@ class _Swallowing:
             is_end = node is function.body[-1] and not returns and not self.read.called
             if self.read.use is _Use.GIVEN and (drops or (is_end and self._does(function, node))):
                 yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
-            elif (drops or _does_nothing(handler)) and self._is_missed(function, node):
+                continue
+            is_over = drops or (not returns and _does_nothing(handler))
+            is_missed = is_over and self._is_missed(function, node)
+            if is_missed or self._skips(function, node, handler):
                 yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
+
+    def _skips(
+        self, function: _FunctionTree, node: ast.Try | ast.TryStar, handler: ast.ExceptHandler
+    ) -> bool:
+        """What is done outside behind it is left out when this fails, and what comes out doesn't say so."""
+        if not _does_nothing(handler):
+            return False
+        if self._sends(node.orelse, self.read.scope):
+            return True
+        loop = _loop_around(function, node)
+        for leaving in _leaving(handler.body):
+            if isinstance(leaving, ast.Return):
+                is_as_ever = self.read.use is _Use.IGNORED or _is_as_ever(leaving.value, function)
+                skipped = _behind(function.body, node) if is_as_ever else []
+            elif loop is None or _raises_behind(function, loop):  # tried again, and told at last
+                continue
+            else:
+                skipped = _behind(loop.body, node)
+                skipped += loop.body if isinstance(leaving, ast.Break) else []
+            if not isinstance(leaving, ast.Return) and self._gathers(skipped):
+                return True
+            if self._sends(skipped, self.read.scope):
+                return True
+        return False
+
+    def _gathers(self, body: Sequence[ast.AST]) -> bool:
+        """It puts one more into something that is no global."""
+        calls = (one for one in _within(body) if isinstance(one, ast.Call))
+        return any(
+            _called(one) in _CHANGING and self.read.scope.value_of(one.func) is None
+            for one in calls
+        )
+
+    def _sends(self, body: Sequence[ast.AST], scope: _Scope, level: int = 0) -> bool:
+        """It acts outside, or gives one of many; but for a function that is asked for its answer, and that only a
+        run knows: `order.get` is no act. What is made of the message alone is another message in its place."""
+        tidying = set(_tidying(body))
+        inside = [one for one in _within(body) if one not in tidying]
+        acts = {_call_of(one.value) for one in inside if isinstance(one, ast.Expr)}
+        return any(
+            (isinstance(one, ast.Yield | ast.YieldFrom) and not level)
+            or (isinstance(one, ast.Call) and self._acts(one, scope, level, is_act=one in acts))
+            for one in inside
+        )
+
+    def _acts(self, call: ast.Call, scope: _Scope, level: int, *, is_act: bool) -> bool:
+        found = scope.value_of(call.func)
+        if found is None:  # of an object that only a run knows
+            return is_act and _called(call) not in {*_TELLING, *_CHANGING, "sort", "reverse"}
+        if self.project.replaces(found):
+            return True
+        if not self.project.has(found) or level >= _LEVELS:
+            return str(getattr(found, "__module__", "")).startswith("surepipe.")
+        source = _source_of(cast("Function", found))
+        inner = source[0].body[0] if source else None
+        if not isinstance(inner, _FunctionTree):
+            return False
+        return self._sends(inner.body, _scope_of(found), level + 1)
 
     def _by_suppress(
         self, function: _FunctionTree, node: ast.With | ast.AsyncWith
@@ -638,13 +699,75 @@ def _within(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
             pending += ast.iter_child_nodes(node)
 
 
-def _tidying(function: _FunctionTree) -> Iterator[ast.AST]:
+def _tidying(body: Sequence[ast.AST]) -> Iterator[ast.AST]:
     """What runs where the work is over, or has failed already: nothing of a message is lost by it."""
-    for node in _within(function.body):
+    for node in _within(body):
         if isinstance(node, _TRIES):
             yield from _within(node.finalbody)
             for handler in node.handlers:
                 yield from _within(handler.body)
+
+
+_Loop: TypeAlias = ast.For | ast.AsyncFor | ast.While
+
+
+def _behind(body: Sequence[ast.stmt], node: ast.stmt) -> list[ast.stmt]:
+    """What comes after one of these statements, or of those in them; in a loop also the next rounds."""
+    for place, one in enumerate(body):
+        after = list(body[place + 1 :])
+        if one is node:
+            return after
+        if node in _within([one]):
+            parts: tuple[ast.AST, ...] = (one, *getattr(one, "cases", ()))
+            blocks = [getattr(part, name, []) for part in parts for name in ("body", "orelse")]
+            block: list[ast.stmt] = next((it for it in blocks if node in _within(it)), [])
+            is_first = block is getattr(one, "body", None)
+            rounds = block if isinstance(one, _Loop) and is_first else []
+            others = getattr(one, "orelse", []) if is_first and not isinstance(one, ast.If) else []
+            return [*_behind(block, node), *rounds, *others, *after]
+    return []
+
+
+def _loop_around(function: _FunctionTree, node: ast.stmt) -> _Loop | None:
+    """The innermost one, which `continue` and `break` are about."""
+    around = [
+        one
+        for one in _within(function.body)
+        if isinstance(one, _Loop) and node in _within(one.body)
+    ]
+    return max(around, key=lambda one: one.lineno, default=None)
+
+
+def _raises_behind(function: _FunctionTree, loop: _Loop) -> bool:
+    inside = _within(function.body)
+    return any(isinstance(one, ast.Raise) and one.lineno > _end_of(loop) for one in inside)
+
+
+def _is_as_ever(value: ast.expr | None, function: _FunctionTree) -> bool:
+    """It gives what the function was given, or gives where nothing fails: no word of what did."""
+    if isinstance(value, ast.Name) and value.id in {one.arg for one in _arguments(function)}:
+        return True
+    failed = set(_tidying(function.body))
+    usual = [
+        one.value
+        for one in _within(function.body)
+        if isinstance(one, ast.Return) and one not in failed
+    ]
+    if not isinstance(function.body[-1], ast.Return):
+        usual.append(None)
+    return _text_of(value) in {_text_of(one) for one in usual}
+
+
+def _arguments(function: _FunctionTree) -> Iterator[ast.arg]:
+    return (one for one in ast.walk(function.args) if isinstance(one, ast.arg))
+
+
+def _text_of(value: ast.expr | None) -> str:
+    return "None" if value is None else ast.unparse(value)
+
+
+def _call_of(value: ast.expr) -> ast.expr:
+    return value.value if isinstance(value, ast.Await) else value
 
 
 def _called(call: ast.Call) -> str:
@@ -663,9 +786,9 @@ def _root(node: ast.AST) -> str:
 
 
 def _does_nothing(handler: ast.ExceptHandler) -> bool:
-    """It tells of the error at most: it gives nothing in place of what failed, and calls nobody who may."""
+    """It tells of the error at most: it puts nothing in place of what failed, and calls nobody who may."""
     for one in _within(handler.body):
-        if isinstance(one, ast.Raise | ast.Return | ast.Assign | ast.AugAssign | ast.AnnAssign):
+        if isinstance(one, ast.Raise | ast.Assign | ast.AugAssign | ast.AnnAssign):
             return False
         if isinstance(one, ast.Delete | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             return False

@@ -70,6 +70,8 @@ class Reference:
     left_out: Mapping[str, int] = field(default_factory=dict[str, int])
     is_refused: bool = False
     slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    reordering: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of each stage that gives what it gets in another order: a sentence"""
     effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
     times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
     usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])

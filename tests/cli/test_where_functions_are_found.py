@@ -20,7 +20,9 @@ from tests.pipelines.simulate.kit import shop
 
 STAGES = "import shop_rates\ndef price(order):\n    return {**order, 'cents': shop_rates.CENTS}\n"
 WRONG = "raise LookupError('the module of the wrong folder')\n"
-READ_NO_PLAN = frozenset({"init", "schema", "replay", "relay", "submit", "watch", "top", "audit"})
+READ_NO_PLAN = frozenset(
+    {"init", "schema", "replay", "relay", "submit", "watch", "top", "audit", "readers"}
+)
 """Commands that enter no function of a plan: some write files, some look into stores."""
 OPTIONS = {
     "run": ("--once",),

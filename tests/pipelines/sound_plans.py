@@ -70,7 +70,7 @@ SOUND_PLANS: dict[str, Tree] = {
         "replicas: 1, answer_within_s: 2}}",
     ),
     "a stream, through a store": _plan(
-        "{kind: stream, store: main, stream: in, start: 5, reader: me}",
+        "{kind: stream, store: main, stream: in, start: 5, reader: me, codec: json}",
         pipe="{from: a, route: {kind: sqlite, store: main, retention: {max_bytes: 9, max_age_s: 9, force: true}}, "
         "layers: [{stream: {start: earliest, commit: message}}], node: other}",
         stage="{from: p, key-by: k}",

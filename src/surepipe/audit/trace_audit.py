@@ -38,6 +38,8 @@ CASES = 10
 LOADED = '"loaded":true'
 STEPS_MISSING = "steps are missing from the trace"
 BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
+PARTY = "party"
+"""Who writes what comes from another party."""
 UNTOLD = "{} came out whose sender was killed before its trace told of them"
 UNSENT = (
     "{} came out, and nobody told what was sent: their sender was not traced, or a handler's transaction put them "
@@ -564,7 +566,10 @@ def _judge_real(
 
 
 def _is_told_of(book: PipeHistory) -> bool:
-    return bool(book.positions.count or book.settled.count() or book.untold or book.order.count)
+    """What comes back from another party has no sender here: that pipe's own messages tell what became of them."""
+    is_from_party = book.pipe.partition("@")[2] == PARTY
+    untold = 0 if is_from_party else book.untold
+    return bool(book.positions.count or book.settled.count() or untold or book.order.count)
 
 
 def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:

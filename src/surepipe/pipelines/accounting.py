@@ -17,7 +17,7 @@ from typing import cast
 
 from surepipe.audit.settings import facts_of, mapping, number
 from surepipe.audit.trace import Kind, Row
-from surepipe.audit.trace_audit import Judged, Rest, Standing
+from surepipe.audit.trace_audit import PARTY, Judged, Rest, Standing
 from surepipe.core.claims import Atom, Fault
 from surepipe.core.ranges import RangeSet
 from surepipe.core.store_requests import Position, Store, StreamInfo
@@ -90,10 +90,6 @@ class _Amount:
     is_exact: bool = True
     if_other: str = ""
     again: int = 0
-
-
-_PARTY = "party"
-"""The producer of what a party sends to another one."""
 
 
 def _has_own_numbers(route: IbcRoutePart) -> bool:
@@ -358,7 +354,7 @@ class _Accounting:
         return [
             one
             for one, of_pipe, producer in found
-            if of_pipe == name and (pipe.ibc is None or (producer == _PARTY) is is_behind)
+            if of_pipe == name and (pipe.ibc is None or (producer == PARTY) is is_behind)
         ]
 
     def _is_open(self) -> str:

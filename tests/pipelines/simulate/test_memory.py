@@ -445,10 +445,10 @@ def test_a_class_is_read_where_it_is_called(stage: type) -> None:
 
 
 OUTSIDE = "from surepipe.simulation import Outside\nmail = Outside('mail')\n"
-CHECKED = f"{OUTSIDE}def check(one):\n    if one != 'a':\n        raise ValueError(one)\n"
+MAY_RAISE = f"{OUTSIDE}def check(one):\n    if one != 'a':\n        raise ValueError(one)\n"
 SWALLOWING = {
     "returns before it acts": (
-        f"{CHECKED}def price(order, context):\n    try:\n        check(order['n'])\n"
+        f"{MAY_RAISE}def price(order, context):\n    try:\n        check(order['n'])\n"
         "    except Exception:  # here\n        return order\n"
         "    mail.do('send', order, key=context.id.key)\n    return order\n"
     ),
@@ -604,11 +604,11 @@ RIGHT = {
         "    mail.do('send', order, key=order['n'])\n    return order\n"
     ),
     "expects one kind before it acts": (
-        f"{CHECKED}def price(order):\n    try:\n        check(order['n'])\n    except ValueError:\n"
+        f"{MAY_RAISE}def price(order):\n    try:\n        check(order['n'])\n    except ValueError:\n"
         "        return order\n    mail.do('send', order, key=order['n'])\n    return order\n"
     ),
     "raises again before it acts": (
-        f"{CHECKED}def price(order):\n    try:\n        check(order['n'])\n    except Exception as error:\n"
+        f"{MAY_RAISE}def price(order):\n    try:\n        check(order['n'])\n    except Exception as error:\n"
         "        if isinstance(error, ValueError):\n            return order\n        raise\n"
         "    mail.do('send', order, key=order['n'])\n    return order\n"
     ),

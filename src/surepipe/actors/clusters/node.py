@@ -73,6 +73,9 @@ class NodeStores:
     def end(self) -> tuple[int, int]:
         raise StoreUnavailable("nothing is read from a log after it was opened")
 
+    def readers(self) -> tuple[str, ...]:
+        return ()
+
 
 class _Walled:
     """A node as a machine that is told the wall time with each step."""

@@ -728,7 +728,7 @@ class PlainRun(Deployment):
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice or self._afterwards else None
             before, text = effects_of(outsides_of_run()).keys(), canonical(message)
-            parts = [*cast("list[object]", message)] if isinstance(message, list) else []
+            parts = _parts_of(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
             with looking() as looks:
@@ -843,6 +843,11 @@ def _is_reordered(before: Sequence[object], given: object) -> bool:
         return False
     first, second = ([*map(canonical, parts)] for parts in (before, cast("list[object]", given)))
     return first != second and sorted(first) == sorted(second)
+
+
+def _parts_of(message: object) -> list[object]:
+    """What is in a batch; nothing where the message is no list."""
+    return [*cast("list[object]", message)] if isinstance(message, list) else []
 
 
 def _of_effects(outside: Outside, told: Mapping[str, tuple[str, str, str]]) -> dict[str, OfEffect]:

@@ -720,7 +720,7 @@ def _behind(body: Sequence[ast.stmt], node: ast.stmt) -> list[ast.stmt]:
         if node in _within([one]):
             parts: tuple[ast.AST, ...] = (one, *getattr(one, "cases", ()))
             blocks = [getattr(part, name, []) for part in parts for name in ("body", "orelse")]
-            block: list[ast.stmt] = next((it for it in blocks if node in _within(it)), [])
+            block = next((it for it in blocks if node in _within(it)), list[ast.stmt]())
             is_first = block is getattr(one, "body", None)
             rounds = block if isinstance(one, _Loop) and is_first else []
             others = getattr(one, "orelse", []) if is_first and not isinstance(one, ast.If) else []

@@ -75,7 +75,13 @@ async def _rows() -> AsyncGenerator[None]:
     yield
 
 
-_CLOSING: type = type(_rows().aclose())
+def _closing() -> type:
+    call = _rows().aclose()
+    call.close()  # which nobody awaits
+    return type(call)
+
+
+_CLOSING = _closing()
 _BLOCKS: tuple[type, ...] = (type(_block()), type(_async_block()))
 """What a call of a ``contextmanager`` gives: its body runs in a ``with`` statement only."""
 _LAZY = (Generator, AsyncGenerator, map, filter, zip, itertools.starmap, *_BLOCKS)

@@ -371,6 +371,21 @@ def test_a_long_outage_is_told_once() -> None:
     assert (notice.kind, notice.epoch, notice.ranges) == (NoticeKind.UNANSWERED, 0, ((1, 1),))
 
 
+def test_a_read_of_slow_messages_is_committed_each_second() -> None:
+    """A-18: a read may be in work for an hour, and a crash in its last minute repeated all of it."""
+    wire = StreamWire([{"stream": {"start": "earliest"}}], auto_settle=False, with_reader=False)
+    wire.store.open_producer("pipe", "p", 1, 1)
+    wire.store.append("pipe", "p", 1, 1, bytes_of(*range(20)))
+    reader = Reader(wire)
+    assert len(reader.delivered) == 1, "all twenty are one read"
+    for _ in range(9):
+        wire.advance(300 * MS)
+        reader.settle(count=1)
+    assert position(wire) == 9
+    wire.advance(SECOND)
+    assert position(wire) == 10
+
+
 @pytest.mark.parametrize("more", [{"commit": 0.5}, {"commit": 1}])
 def test_a_place_that_is_not_stored_is_told_though_reading_goes_on(
     more: Mapping[str, object],

@@ -41,8 +41,8 @@ class Stream(BacklogOptions):
     ) = Field(
         default="batch",
         description="how often the position is committed, behind which a crash repeats: when all of a read "
-        "is settled (batch: up to `read_max` come again), after each message (message: one write each), each "
-        "n, or after seconds (0.2)",
+        "is settled, or a second later (batch: up to `read_max` come again), after each message (message: one "
+        "write each), each n, or after seconds (0.2)",
     )
     retain: int = Field(
         default=0, ge=0, description="confirmed messages the sender keeps for a rolled-back store"

@@ -29,6 +29,9 @@ from surepipe.pipes.stream.position import Phase, StreamPlace, commit_of
 from surepipe.pipes.stream.work import split
 from surepipe.pipes.wire.frames import Frame
 
+# A read of slow messages may take an hour: a crash repeats what was settled since the last commit.
+BATCH_WITHIN_US = 1_000_000
+
 
 @stateful
 class Receiver(StreamPlace):
@@ -221,7 +224,11 @@ class Receiver(StreamPlace):
         if self.work.settle((producer, epoch), first, last):
             self.refusals = 0
             self.meets_strangers = False
-            if self._is_timed and self.commit_at is None and self.phase is not Phase.STOPPED:
+            if (
+                self._commit_within_us
+                and self.commit_at is None
+                and self.phase is not Phase.STOPPED
+            ):
                 self.commit_at = self.port.now + self._commit_within_us
             if self.port.has_lanes and self.committing is None and self._is_commit_due():
                 self._commit()
@@ -286,7 +293,10 @@ class Receiver(StreamPlace):
 
     @property
     def _commit_within_us(self) -> int:
-        return micros(self.options.commit) if isinstance(self.options.commit, float) else 0
+        """How long what is settled may wait for a commit; 0 where another event says when."""
+        if self._is_timed:
+            return micros(cast("float", self.options.commit))
+        return 0 if self.port.durable or self.options.commit != "batch" else BATCH_WITHIN_US
 
     def _is_commit_due(self) -> bool:
         """Between deliveries. With a durable state the host stores it, and the position with it."""

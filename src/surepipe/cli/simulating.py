@@ -37,6 +37,7 @@ from surepipe.pipelines.simulate.campaign import (
     missing_in,
 )
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
+from surepipe.pipelines.simulate.ends import Answer, Told
 from surepipe.pipelines.simulate.reference import in_any
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
@@ -47,7 +48,7 @@ from surepipe.pipelines.simulate.simulating import (
     require_expected,
     simulation_of_plan,
 )
-from surepipe.pipelines.simulate.subject import Answer, Told, explore_plan_hops
+from surepipe.pipelines.simulate.subject import explore_plan_hops
 from surepipe.pipelines.simulate.written import taken_over
 from surepipe.pipelines.users_code import functions_in
 from surepipe.simulation.chance.script import load as load_script

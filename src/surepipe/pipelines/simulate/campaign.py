@@ -20,11 +20,11 @@ from surepipe.audit.settings import facts_of, words
 from surepipe.audit.trace import Kind, Row
 from surepipe.core.claims import NO_FAULTS, Atom, Claim, Fault, Faults, parse_faults
 from surepipe.errors import ConfigurationError
-from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.ends import Answer, ByOrder, RunOutcome, Told
 from surepipe.pipelines.simulate.forgotten import noted
 from surepipe.pipelines.simulate.reference import not_compared, with_enough, with_expectations
 from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandboxed
-from surepipe.pipelines.simulate.subject import Answer, ByOrder, PlanSubject, Told
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
 from surepipe.pipelines.users_code import functions_in, is_users

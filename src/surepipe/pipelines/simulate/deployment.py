@@ -38,10 +38,8 @@ from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
-    Effect,
     Ends,
-    Offspring,
-    Once,
+    Reference,
     RunOutcome,
     SetAside,
     about_what,
@@ -72,7 +70,6 @@ from surepipe.pipelines.simulate.sources_and_sinks import (
     WorldFile,
     with_unreadable,
 )
-from surepipe.pipelines.simulate.veils import Veil
 from surepipe.pipelines.simulate.visitors import Visitor
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipes.stream.options import Stream
@@ -252,17 +249,9 @@ class PlanDeployment(Deployment):
         messages: Mapping[str, Sequence[object]],
         functions: Functions,
         ways: Mapping[Way, Mapping[str, Sequence[str]]],
-        expected: Mapping[str, Sequence[str]],
+        reference: Reference,
         *,
-        slips: Mapping[str, tuple[str, str]] | None = None,
-        effects: Mapping[Effect, str] | None = None,
-        times: Mapping[Effect, int] | None = None,
-        usual: Mapping[Effect, str] | None = None,
-        keyed: Mapping[str, Mapping[str, Sequence[str]]] | None = None,
         ways_by_key: Mapping[str, frozenset[str]] | None = None,
-        veils: Mapping[str, Veil] | None = None,
-        offspring: Offspring | None = None,
-        once: Once | None = None,
         aside: Mapping[str, Collection[bytes]] | None = None,
         memory: ProcessMemory,
     ) -> None:
@@ -283,16 +272,8 @@ class PlanDeployment(Deployment):
         """Of each stage that nothing follows: the messages that came to it."""
         self._messages = messages
         self._ways = ways
-        self._expected = expected
-        self._slips = slips or {}
-        self._effects = effects or {}
-        self._times = times or {}
-        self._usual = usual or {}
-        self._keyed = keyed or {}
+        self._reference = reference
         self._ways_by_key = ways_by_key or {}
-        self._veils = veils or {}
-        self._offspring = offspring or Offspring()
-        self._once = once or {}
         self._aside_at_source = aside or {}
         self._through: dict[str, _Through] = {}
         self._is_through = False
@@ -442,7 +423,8 @@ class PlanDeployment(Deployment):
     def _comparable(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
         """The same, without what is another in each run."""
         found = self.at_ends(delivered)
-        return found | {end: [*map(veil.over, found[end])] for end, veil in self._veils.items()}
+        veils = self._reference.veils
+        return found | {end: [*map(veil.over, found[end])] for end, veil in veils.items()}
 
     def _contents(self) -> dict[str, list[object]]:
         return {sink.name: self._in(sink) for sink in self.plan.sinks}
@@ -552,22 +534,26 @@ class PlanDeployment(Deployment):
         outcome = self.outcome(world)
         doubts = {name: rows.doubt for name, rows in self.rows.items()}
         put_aside = dict(self._put_aside())
+        known = self._reference
         aside, got = self.aside(world), self._comparable(outcome.delivered)
-        ends = Ends(got, self._expected, aside, self._offspring)
+        ends = Ends(got, known.expected, aside, known.offspring)
         found = list(judge_ends(world, ends, self._ways, doubts))
-        found += judge_keys(world, ends, self._keyed, self._ways_by_key)
+        found += judge_keys(world, ends, known.keyed, self._ways_by_key)
         found += self._judge_unreadable(world, put_aside, doubts)
         if self._visitor is not None and not world.limit:
             found += self._judge_visitor(self._visitor, world)
         if self.functions.check is not None and not world.limit:
             end, content = about_what(ends)
-            said = outcome.checked(world, self.functions.check, self._usual, self._times)
+            said = outcome.checked(world, self.functions.check, known.usual, known.times)
             found += [one if one.end else replace(one, end=end, content=content) for one in said]
         world.outcome = outcome
         last = len(world.rows) - 1
         found += [
             Violation("stage", IDEMPOTENCY_KEY, last, f"{slip}.", end=where, content=effect)
-            for slip, (where, effect) in {**slips_of(world.outsides), **self._slips}.items()
+            for slip, (where, effect) in {
+                **slips_of(world.outsides),
+                **known.slips,
+            }.items()
         ]
         found += self._judge_repeats(world)
         found += [] if aside else self._judge_effects(world, doubts)
@@ -616,7 +602,8 @@ class PlanDeployment(Deployment):
         1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
         list with it: what was to be done with the message is done by nobody, and no sink shows that.
         """
-        missing = self._effects.keys() - all_done(world.outsides).keys()
+        wanted = self._reference.effects
+        missing = wanted.keys() - all_done(world.outsides).keys()
         if not missing or world.limit or Atom.NO_LOSS in doubts.values():
             return
         if not self._keeps_all(world):
@@ -627,12 +614,12 @@ class PlanDeployment(Deployment):
             "stage",
             EFFECT_LOST,
             len(world.rows) - 1,
-            f"{outside} {action} {value!r} was never done{more}: without faults {self._effects[first]} does it. "
+            f"{outside} {action} {value!r} was never done{more}: without faults {wanted[first]} does it. "
             "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
             "the message is handled, and note it behind that, or "
-            f"{in_transaction(self.plan, self._effects[first].partition(' ')[0])}.",
+            f"{in_transaction(self.plan, wanted[first].partition(' ')[0])}.",
             end=outside,
-            content=self._effects[first],
+            content=wanted[first],
         )
 
     def _judge_repeats(self, world: World) -> Iterator[Violation]:
@@ -641,8 +628,9 @@ class PlanDeployment(Deployment):
         1. A stage finds no note of a payment, and pays. 2. The process ends. 3. The next one finds no note of it
         either, as that is made behind the payment.
         """
-        for stage, (outside, action, value), who in done_again(world.outsides, self._once):
-            usual = self._once[stage, (outside, action, value)]
+        once = self._reference.once
+        for stage, (outside, action, value), who in done_again(world.outsides, once):
+            usual = once[stage, (outside, action, value)]
             yield Violation(
                 "stage",
                 EFFECT_REPEATED,

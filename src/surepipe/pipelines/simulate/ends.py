@@ -22,7 +22,7 @@ from surepipe.core.claims import Atom
 from surepipe.core.effects import Letter
 from surepipe.errors import so_often
 from surepipe.pipelines.plan import Way
-from surepipe.pipelines.simulate.veils import ANY
+from surepipe.pipelines.simulate.veils import ANY, Veil
 from surepipe.pipelines.users_code import place_of, place_of_function
 from surepipe.simulation.outside import Look, Outside, looked_at, looking, ordinal
 from surepipe.simulation.report.words import brief_apart
@@ -32,6 +32,18 @@ from surepipe.simulation.world import World
 Effect: TypeAlias = tuple[str, str, Hashable]
 """Of something outside: its name, what was done, and with which value."""
 Claims = Mapping[Way, Mapping[str, Sequence[str]]]
+Once: TypeAlias = Mapping[tuple[str, Effect], int]
+"""Effects without a key that a second attempt leaves out: of each stage that does one, how often it is done when
+nothing goes wrong."""
+Contents = Mapping[str, Sequence[str]]
+"""What comes to each end."""
+Keyed = Mapping[str, Sequence[str]]
+Told = Mapping[str, str]
+"""Sentences, and which part of the plan each is about."""
+Answer = tuple[str, str, str]
+"""Who answered, for which message, and what."""
+ByOrder = tuple[str, str]
+"""A stage, and what of it is another one when messages come in another order, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +109,55 @@ class Offspring:
         for look in aside.keys() - looks:
             others += aside[look] * self.most.get((look[0], end), 1)
         return Excuse(Counter(text for text in gone if text is not None), others)
+
+
+@dataclass(frozen=True)
+class Reference:
+    """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
+    is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
+    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
+    with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
+    otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
+    messages, which share one, or have a key that tells of a batch; ``once``: what is not done once more then,
+    though it has no key; ``unchecked``: all of these that no check looks at, and what else it would have to look
+    at, as it follows from how messages fall into batches, or from their order.
+    ``effects``: what is done outside in each run without faults, however its messages come and fall into
+    batches, and who asks for it; ``times``: how often each effect is done in one run, and ``usual``: the effects
+    of all that were made in which messages come as they do. ``veils``: what of the messages at an end differs
+    between runs without faults, and is not compared. ``by_order``: who does other things outside when the
+    messages come in another order, and no check looks at them. ``leaking``: which stages answer otherwise when
+    the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message.
+    ``odd_keys``: functions that tell two keys of one message; ``keys``: what those of the plan tell.
+    ``judged``: the ends that the user's check judges, of those that are not the same in each run.
+    ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
+    take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
+    ``offspring``: what is to come of each message."""
+
+    expected: Contents = field(default_factory=dict[str, Sequence[str]])
+    unreached: Told = field(default_factory=dict[str, str])
+    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
+    is_refused: bool = False
+    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
+    reordering: Mapping[str, str] = field(default_factory=dict[str, str])
+    """of each stage that gives what it gets in another order: a sentence"""
+    effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
+    usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
+    retold: Told = field(default_factory=dict[str, str])
+    keyless: Told = field(default_factory=dict[str, str])
+    once: Once = field(default_factory=dict[tuple[str, Effect], int])
+    unchecked: Told = field(default_factory=dict[str, str])
+    keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
+    veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
+    by_order: frozenset[ByOrder] = frozenset()
+    leaking: tuple[str, ...] = ()
+    asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    odd_keys: Told = field(default_factory=dict[str, str])
+    keys: tuple[Answer, ...] = ()
+    judged: frozenset[str] = frozenset()
+    by_batches: Told = field(default_factory=dict[str, str])
+    set_aside: str = ""
+    offspring: Offspring = field(default_factory=Offspring)
 
 
 @dataclass(frozen=True, slots=True)
@@ -444,11 +505,6 @@ def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
     for look, times in totals.items():
         found |= {(*look, Nth(number + 1)): asked_by[look] for number in range(times)}
     return found
-
-
-Once: TypeAlias = Mapping[tuple[str, Effect], int]
-"""Effects without a key that a second attempt leaves out: of each stage that does one, how often it is done when
-nothing goes wrong."""
 
 
 def done_without_key(outsides: Iterable[Outside]) -> Counter[tuple[str, Effect]]:

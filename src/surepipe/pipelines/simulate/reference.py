@@ -21,11 +21,15 @@ from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import (
     RUN,
+    Answer,
+    Contents,
     Effect,
     Nth,
     Offspring,
     Original,
+    Reference,
     RunOutcome,
+    Told,
     all_done,
     canonical,
     done_without_key,
@@ -44,7 +48,7 @@ from surepipe.pipelines.simulate.plain import (
     PlainSubject,
     Said,
 )
-from surepipe.pipelines.simulate.subject import Answer, Ends, PlanSubject, Reference, Told
+from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
@@ -72,19 +76,7 @@ def with_expectations(subject: PlanSubject, messages: int) -> PlanSubject:
 
     An end whose content differs between two such runs (the stage looks at the clock, say) is not compared.
     """
-    found = reference_of(subject, messages)
-    return replace(
-        subject,
-        expected=found.expected,
-        slips=found.slips,
-        effects=found.effects,
-        times=found.times,
-        usual=found.usual,
-        keyed=found.keyed,
-        veils=found.veils,
-        offspring=found.offspring,
-        once=found.once,
-    )
+    return replace(subject, reference=reference_of(subject, messages))
 
 
 def reference_of(subject: PlanSubject, messages: int) -> Reference:
@@ -527,7 +519,7 @@ def _veil(
 
 
 def _offspring(
-    subject: PlanSubject, by_hand: Plain, expected: Ends, told_by_text: Collection[str]
+    subject: PlanSubject, by_hand: Plain, expected: Contents, told_by_text: Collection[str]
 ) -> Offspring:
     """``told_by_text``: the ends at which what is missing is known by its text."""
     rows: dict[str, list[tuple[str | None, Sequence[Original]]]] = {}
@@ -575,7 +567,7 @@ def _agreed(
     return [*said, *more.elements()] if is_open else said
 
 
-def _said(runs: _Runs) -> Ends:
+def _said(runs: _Runs) -> Contents:
     """The contents of ends that depend on the functions alone: not on chance, the clock, or earlier messages."""
     plan, there = runs.subject.plan, runs.by_hand
     untold = {stage.name for stage in plan.stages if stage.batch is not None}
@@ -1042,7 +1034,7 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
             yield told, stage
 
 
-def _ends(world: World) -> Ends:
+def _ends(world: World) -> Contents:
     return {} if world.limit else _plan_of(world).at_ends(_outcome_of(world).delivered)
 
 

@@ -50,7 +50,7 @@ from surepipe.pipelines.simulate.campaign import (
     used_in,
     within_reach,
 )
-from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.ends import ByOrder, Reference, canonical
 from surepipe.pipelines.simulate.functions import (
     Functions,
     globals_in,
@@ -88,7 +88,7 @@ from surepipe.pipelines.simulate.source_text import (
     unjudged_by,
 )
 from surepipe.pipelines.simulate.sources_and_sinks import given_by, require_virtual_clocks
-from surepipe.pipelines.simulate.subject import ByOrder, PlanSubject, Reference, require_pipes
+from surepipe.pipelines.simulate.subject import PlanSubject, require_pipes
 from surepipe.pipelines.users_code import (
     functions_in,
     look_first_in,

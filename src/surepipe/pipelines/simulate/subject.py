@@ -20,10 +20,9 @@ from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart, Trying
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
-from surepipe.pipelines.simulate.ends import Effect, Offspring, Once
+from surepipe.pipelines.simulate.ends import Reference
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
-from surepipe.pipelines.simulate.veils import Veil
 from surepipe.pipes.options import BacklogOptions, micros
 from surepipe.pipes.stack.boundary import Boundary
 from surepipe.simulation.explore.hops import STATES_MAX, HopExplored, explore_hops
@@ -31,65 +30,6 @@ from surepipe.simulation.promises import Promise
 
 if TYPE_CHECKING:
     from surepipe.pipelines.simulate.sandbox import Double
-
-
-Ends = Mapping[str, Sequence[str]]
-Keyed = Mapping[str, Sequence[str]]
-Told = Mapping[str, str]
-"""Sentences, and which part of the plan each is about."""
-Answer = tuple[str, str, str]
-"""Who answered, for which message, and what."""
-ByOrder = tuple[str, str]
-"""A stage, and what of it is another one when messages come in another order, in words."""
-
-
-@dataclass(frozen=True)
-class Reference:
-    """``expected``: what each end is to have, where that can be said. ``unreached``: a sentence for each end that
-    is to have nothing, and for each source of which nothing comes out. ``left_out``: how many messages each stage
-    gave nothing for. ``is_refused``: the user's check says no, though nothing went wrong. ``slips``: what is wrong
-    with the keys of effects when each call is made once more, as a second attempt; ``retold``: which stages answer
-    otherwise then; ``keyless``: which effects are done once more then, as they have no key, or once for several
-    messages, which share one, or have a key that tells of a batch; ``once``: what is not done once more then,
-    though it has no key; ``unchecked``: all of these that no check looks at, and what else it would have to look
-    at, as it follows from how messages fall into batches, or from their order.
-    ``effects``: what is done outside in each run without faults, however its messages come and fall into
-    batches, and who asks for it; ``times``: how often each effect is done in one run, and ``usual``: the effects
-    of all that were made in which messages come as they do. ``veils``: what of the messages at an end differs
-    between runs without faults, and is not compared. ``by_order``: who does other things outside when the
-    messages come in another order, and no check looks at them. ``leaking``: which stages answer otherwise when
-    the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message.
-    ``odd_keys``: functions that tell two keys of one message; ``keys``: what those of the plan tell.
-    ``judged``: the ends that the user's check judges, of those that are not the same in each run.
-    ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
-    take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
-    ``offspring``: what is to come of each message."""
-
-    expected: Ends = field(default_factory=dict[str, Sequence[str]])
-    unreached: Told = field(default_factory=dict[str, str])
-    left_out: Mapping[str, int] = field(default_factory=dict[str, int])
-    is_refused: bool = False
-    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    reordering: Mapping[str, str] = field(default_factory=dict[str, str])
-    """of each stage that gives what it gets in another order: a sentence"""
-    effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
-    times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
-    usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
-    retold: Told = field(default_factory=dict[str, str])
-    keyless: Told = field(default_factory=dict[str, str])
-    once: Once = field(default_factory=dict[tuple[str, Effect], int])
-    unchecked: Told = field(default_factory=dict[str, str])
-    keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
-    veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
-    by_order: frozenset[ByOrder] = frozenset()
-    leaking: tuple[str, ...] = ()
-    asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    odd_keys: Told = field(default_factory=dict[str, str])
-    keys: tuple[Answer, ...] = ()
-    judged: frozenset[str] = frozenset()
-    by_batches: Told = field(default_factory=dict[str, str])
-    set_aside: str = ""
-    offspring: Offspring = field(default_factory=Offspring)
 
 
 TIMER_US = 200_000
@@ -106,26 +46,10 @@ class PlanSubject:
     """the user's functions, for one run"""
     aside: Mapping[str, Mapping[bytes, str]] = field(default_factory=dict[str, Mapping[bytes, str]])
     """of each source: the rows that are no messages, and why"""
-    expected: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
-    """of each sink: what comes out when nothing goes wrong"""
-    keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
-    """of each end behind one book: what is to come out of each key, in its order"""
-    veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
-    """of each end whose messages are not the same in each run: what is not compared of them"""
-    offspring: Offspring = field(default_factory=Offspring)
-    """what is to come of each message, and so what its dead letter takes with it"""
-    once: Once = field(default_factory=dict[tuple[str, Effect], int])
-    """what has no key, and is done once all the same where a message is tried again without faults"""
-    slips: Mapping[str, tuple[str, str]] = field(default_factory=dict[str, tuple[str, str]])
-    """what a second attempt at each message shows of the keys of effects"""
-    effects: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
-    """what is done outside when nothing goes wrong, and who asks for it"""
-    times: Mapping[Effect, int] = field(default_factory=dict[Effect, int])
-    """how often each effect is done then, in one run"""
-    usual: Mapping[Effect, str] = field(default_factory=dict[Effect, str])
-    """the effects of each such run, as far as their messages come as they do, and who asks for them"""
+    reference: Reference = field(default_factory=Reference)
+    """what is to come of these messages"""
     references: dict[int, Reference] = field(
-        default_factory=dict[int, "Reference"], compare=False, repr=False
+        default_factory=dict[int, Reference], compare=False, repr=False
     )
     """where that comes from, for numbers of messages that were asked for before"""
     forgotten: dict[tuple[str, str], None] = field(
@@ -294,15 +218,7 @@ class PlanSubject:
             self.messages,
             self.functions(),
             self.ways,
-            self.expected,
-            slips=self.slips,
-            effects=self.effects,
-            times=self.times,
-            usual=self.usual,
-            keyed=self.keyed,
-            veils=self.veils,
-            offspring=self.offspring,
-            once=self.once,
+            self.reference,
             ways_by_key=self.ways_by_key,
             aside=self.aside,
             memory=self.memory,

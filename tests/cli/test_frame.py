@@ -89,6 +89,34 @@ def test_a_command_line_that_means_nothing_is_code_2_and_says_so_on_standard_err
     assert answer.err
 
 
+FILE_COMMANDS = [
+    ["init"],
+    ["check"],
+    ["run"],
+    ["audit"],
+    ["readers"],
+    ["graph"],
+    ["simulate"],
+    ["bench"],
+    ["top"],
+    ["dlq", "list"],
+    ["book", "list"],
+    ["relay"],
+    ["watch"],
+]
+
+
+@pytest.mark.parametrize("command", FILE_COMMANDS, ids=" ".join)
+def test_a_name_that_no_file_can_have_is_told_in_a_line(
+    surepipe: Command, command: list[str]
+) -> None:
+    """Whoever asks the file system about it first gets an OSError, wherever that is."""
+    answer = surepipe(*command, "x" * 300)
+    assert answer.code == Exit.UNUSABLE
+    assert "Traceback" not in answer.err
+    assert "x" * 300 in "".join(answer.err.split())
+
+
 def test_asking_for_help_imports_nothing_heavy() -> None:
     """In a process of its own: no actors, machines, models, parsers or stores."""
     done = subprocess.run(

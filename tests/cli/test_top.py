@@ -84,7 +84,7 @@ def test_another_server_is_no_pipeline(surepipe: Command, text: str) -> None:
     assert "is no pipeline" in answer.err
 
 
-@pytest.mark.parametrize("where", ["ftp://x", "http://", "http://[x", "here:99999"])
+@pytest.mark.parametrize("where", ["ftp://x", "http://", "http://[x", "here:99999", "x" * 300])
 def test_a_place_that_can_not_be_is_refused(surepipe: Command, where: str) -> None:
     """Before anybody is asked."""
     answer = surepipe("top", where)

@@ -197,6 +197,11 @@ def run(arguments: Sequence[str] | None = None) -> int:
     except SurepipeError as error:
         _explain(error)
         return Exit.UNUSABLE
+    except OSError as error:
+        if error.filename is None:
+            raise
+        complain(f"{error.filename}: {(error.strerror or str(error)).lower()}")
+        return Exit.UNUSABLE
     return Exit.HELD
 
 

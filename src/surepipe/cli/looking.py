@@ -62,8 +62,9 @@ def address_of(where: str) -> str:
     try:
         parts = urlsplit(url)
         if parts.scheme in ("http", "https") and parts.hostname and parts.port != 0:
+            parts.hostname.encode("idna")
             return f"{parts.scheme}://{parts.netloc}/status.json"
-    except ValueError:  # half a bracket, or a port that is no number, is no place either
+    except ValueError:  # half a bracket, a port that is no number, a name that is too long
         url = where
     raise ConfigurationError(
         f"{where!r} is no place of a pipeline: give a port, host:port, or a URL that begins with http"

@@ -452,6 +452,15 @@ SWALLOWING = {
         "    except Exception:  # here\n        return order\n"
         "    mail.do('send', order, key=context.id.key)\n    return order\n"
     ),
+    "returns as if it had acted": (
+        f"{OUTSIDE}def price(order, context):\n    try:\n        mail.do('send', order, key=context.id.key)\n"
+        "    except Exception:  # here\n        return order\n    return order\n"
+    ),
+    "returns as if it had acted, at the end": (
+        f"{OUTSIDE}def price(order, context):\n    try:\n        mail.do('send', order, key=context.id.key)\n"
+        "        return order\n    except Exception as error:  # here\n        print(error)\n"
+        "        return order\n"
+    ),
     "returns before it acts by a helper": (
         f"{OUTSIDE}def send(order):\n    mail.do('send', order, key=order['n'])\n    return True\n"
         "def price(order):\n    if order['n']:\n        try:\n            to = order['to']\n"
@@ -593,6 +602,15 @@ RATE = (
     "        return None\n"
 )
 RIGHT = {
+    "says so where it acts": (
+        f"{OUTSIDE}def price(order):\n    try:\n        mail.do('send', order, key=order['n'])\n"
+        "    except Exception as error:\n        return {**order, 'error': str(error)}\n"
+        "    return order\n"
+    ),
+    "asks, and goes on without": (
+        f"{OUTSIDE}def price(order):\n    try:\n        rate = mail.do('rate', order['n'])\n"
+        "    except Exception:\n        return order\n    return {**order, 'rate': rate}\n"
+    ),
     "says so before it acts": (
         f"{OUTSIDE}def price(order):\n    try:\n        int(order['n'])\n    except Exception as error:\n"
         "        return {**order, 'error': str(error)}\n"

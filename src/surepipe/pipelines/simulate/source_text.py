@@ -503,16 +503,18 @@ class _Swallowing:
     def _skips(
         self, function: _FunctionTree, node: ast.Try | ast.TryStar, handler: ast.ExceptHandler
     ) -> bool:
-        """What is done outside behind it is left out when this fails, and what comes out doesn't say so."""
+        """What is to be done outside, in it or behind it, is left out when this fails, and what comes out doesn't
+        say so."""
         if not _does_nothing(handler):
             return False
         if self._sends(node.orelse, self.read.scope):
             return True
+        acts = [one for one in _within(node.body) if isinstance(one, ast.Expr)]
         loop = _loop_around(function, node)
         for leaving in _leaving(handler.body):
             if isinstance(leaving, ast.Return):
                 is_as_ever = self.read.use is _Use.IGNORED or _is_as_ever(leaving.value, function)
-                skipped = _behind(function.body, node) if is_as_ever else []
+                skipped = [*acts, *_behind(function.body, node)] if is_as_ever else []
             elif loop is None or _raises_behind(function, loop):  # tried again, and told at last
                 continue
             else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 import time
 from collections.abc import Iterator, Mapping
@@ -241,6 +242,38 @@ def test_what_a_stage_keeps_is_named_once_and_its_message_as_everywhere() -> Non
     number = re.search(r"decides: .*? for (#\d)", text)
     assert number, told
     assert re.search(rf"A stage's defect: last \(\S+\) answered .*? for {number[1]},", text), told
+
+
+class Hands:
+    """An object that keeps its message while it waits: with lanes that is of another one when it goes on."""
+
+    def __init__(self) -> None:
+        self.order: Order = {}
+
+    async def __call__(self, order: Order) -> Order:
+        """What it finds there."""
+        self.order = order
+        await asyncio.sleep(0.2)
+        return {"n": self.order["n"]}
+
+
+hands = Hands()
+
+
+def test_a_stage_whose_messages_meet_in_its_object_is_named_with_the_lanes() -> None:
+    """X-56: without any fault; its answers in the run of the engine were taken for what it answers, and surepipe
+    was accused."""
+    lanes = 'lines: {kind: jsonl, path: none.jsonl, key: n}'
+    head = HEAD.replace("lines: {kind: jsonl, path: none.jsonl}", lanes)
+    head = head.replace("journal: main, state: main, boundary: committed", "lanes: 4")
+    names, told = defects(simulation("last intake call hands", faults="none", head=head))
+    assert (set(names), "a defect of surepipe" in told) == ({"last"}, False), told
+    text = " ".join(told.split())
+    assert re.search(r"last \(\S+\) answered \{'n': 2\} for #1, and \{'n': 1\} without", text), told
+    assert (
+        "what its first attempt left, and so do other messages meanwhile, by the lanes of intake"
+        in text
+    )
 
 
 seen: set[str] = set()

@@ -8,7 +8,7 @@ one after the other, say what that text was in each pipe on its way; by its dige
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeAlias
 
@@ -144,7 +144,8 @@ def _said_without_faults(
 ) -> dict[str, Said]:
     """What stages answer when nothing goes wrong: in the run of the engine that ends are compared with, which may
     try a message again that fails in any case, and takes its time. What follows from the identity of a message is
-    what functions alone make of that which it has here."""
+    what functions alone make of that which it has here, and so is what is made of those that are handled at once:
+    what they leave each other differs from run to run."""
     calm = Options(messages=messages)
     rows = played(subject, calm).rows
     there = _Run(subject.name, rows)
@@ -153,14 +154,29 @@ def _said_without_faults(
         if place := there.place(row):
             answers.setdefault(place.about.key, {})[stage, piece] = answer
     by_hand = plainly(subject, calm, identities=there.identities)
+    together = frozenset(_at_once(rows))
     found = dict(plain.said)
     for look, abouts in run.identities.items():
         for here, other in zip(abouts, there.identities.get(look, ()), strict=False):
             said, same = plain.said.get(here.key, {}), by_hand.said.get(other.key, {})
-            told = answers.get(other.key, {})
+            told = {} if other.key in together else answers.get(other.key, {})
             steady = {one: told[one] for one in told if said.get(one) == same.get(one)}
             found[here.key] = {**said, **steady}
     return found
+
+
+def _at_once(rows: Iterable[Row]) -> Iterator[str]:
+    """The keys of the messages that stages of one process had at the same time as others."""
+    inside: dict[tuple[str, int], dict[tuple[str, int, int], None]] = {}
+    for row in rows:
+        here = inside.setdefault((row.node, row.incarnation), {})
+        message = row.pipe, row.epoch, row.seq
+        if row.kind == Kind.CALLED:
+            here[message] = None
+            if len(here) > 1:
+                yield from (_Place(*one, 0).about.key for one in here)
+        elif row.kind in (Kind.RETURNED, Kind.RAISED):
+            here.pop(message, None)
 
 
 def _usually(

@@ -823,9 +823,23 @@ class Simulation:
                 what = " and ".join(dict.fromkeys(kept))
                 yield (
                     f"{stage} keeps {what} between calls: a crash loses that, and a message "
-                    "that is tried again meets what its first attempt left. Answer from the message alone, or "
-                    f"{in_transaction(self.subject.plan, stage)}."
+                    f"that is tried again meets what its first attempt left{self._shared(stage)}. "
+                    f"Answer from the message alone, or {in_transaction(self.subject.plan, stage)}."
                 )
+
+    def _shared(self, stage: str) -> str:
+        """Who else meets what it keeps, in words."""
+        plan = self.subject.plan
+        beside = [
+            pipe.name
+            for pipe in plan.pipes
+            if pipe.lanes and any(part.name == stage for part in plan.reach(pipe.name))
+        ]
+        return (
+            f", and so do other messages meanwhile, by the lanes of {listing(beside)}"
+            if beside
+            else ""
+        )
 
     def _going_by_more(self, stage: str, example: Counterexample) -> Iterator[str]:
         """Of a stage that answered in two ways, where nothing is found that it keeps: what it asks for, or else

@@ -201,4 +201,4 @@ def test_a_pipe_goes_through_the_stream_that_its_layer_names() -> None:
         "    layers: [{stream: {stream: events, start: earliest}}]\n"
         "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
     )
-    assert stream_of(plan, plan.pipe("intake")).stream == "events"
+    assert stream_of(plan, plan.pipe("intake")).name == "events"

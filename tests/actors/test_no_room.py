@@ -158,7 +158,8 @@ def test_while_one_message_waits_for_room_no_other_is_handled_again(
     """Room for two of eight, which are handled together: what was taken back is handled once more, one by one, and
     from then on only the one without room, however long it waits."""
     monkeypatch.setattr(committed, "ROOM_AGAIN_US", 1)
-    reader, calls, has_waited = SlowReader(store), Counter[object](), threading.Event()
+    SlowReader(store)
+    calls, has_waited = Counter[object](), threading.Event()
 
     def handle(message: object, transaction: Transaction) -> None:
         calls[message] += 1

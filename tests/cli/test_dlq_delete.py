@@ -137,7 +137,8 @@ def test_a_letter_of_a_pipe_that_the_plan_has_not_is_refused_with_who_can_replay
     assert refused.code == Exit.UNUSABLE
     assert refused.err == (
         "surepipe: letter 5 of main/dead is of pipe events, which shop doesn't have: replay it in the program "
-        'that has it, with pipe.replay(DeadLetterStream(store, "dead"), index=5) (docs/storage.md, "Dead letters")\n'
+        'that has it, with pipe.replay(DeadLetterStream(store, "dead"), index=5) (docs/storage.md, '
+        '"Dead letters")\n'
     )
     mixed = surepipe("dlq", "replay", "shop.yaml")
     assert mixed.code == Exit.UNUSABLE

@@ -106,9 +106,9 @@ def _refusals(
     for stored in chosen:
         if stored.letter.pipe in sources:
             yield (
-                f"letter {stored.index} of {name} came from source {sources[stored.letter.pipe]}, before any pipe, "
-                "so it can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the source "
-                "again, and then delete it with surepipe dlq delete"
+                f"letter {stored.index} of {name} came from source {sources[stored.letter.pipe]}, before any "
+                "pipe, so it can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the "
+                "source again, and then delete it with surepipe dlq delete"
             )
     for stored in chosen:
         if _pipe_in(stored) not in known:

@@ -1092,15 +1092,19 @@ def test_a_transaction_puts_messages_where_a_pipe_reads_whose_layer_names_its_st
         "sinks: {out: {from: next, kind: jsonl, path: out.jsonl}}\n"
     )
     plan = plan_of(text)
-    bench = Bench(plan, ten=ten)
-    with contextlib.closing(TraceRecorder("trace.jsonl")) as recorder:
-        bench.trace = recorder
-        engine = PlanEngine(plan, "main", bench, once=True)
-        engine.start()
-        try:
-            finish(engine, bench)
-        finally:
-            engine.close(5.0)
+    for trace in ("first.jsonl", "second.jsonl"):
+        bench = Bench(plan, ten=ten)
+        with contextlib.closing(TraceRecorder(trace)) as recorder:
+            bench.trace = recorder
+            engine = PlanEngine(plan, "main", bench, once=True)
+            engine.start()
+            try:
+                finish(engine, bench)
+            finally:
+                engine.close(5.0)
     assert read_lines("out.jsonl") == [0, 10, 20, 30]
+    for trace in ("first.jsonl", "second.jsonl"):
+        channels = {row["pipe"] for row in read_lines(trace) if "@" in row.get("pipe", "")}
+        assert {channel.partition("@")[0] for channel in channels} == {"shop/intake", "shop/next"}
     Path("plan.yaml").write_text(f"version: 1\nname: shop\n{STORE}{text}")
-    assert command(["audit", "--plan", "plan.yaml", "trace.jsonl"]) == 0
+    assert command(["audit", "--plan", "plan.yaml", "first.jsonl", "second.jsonl"]) == 0

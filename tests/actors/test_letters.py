@@ -1,8 +1,11 @@
 from __future__ import annotations
 
 import asyncio
+import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import cast
 
 import pytest
 from pydantic import BaseModel
@@ -77,6 +80,48 @@ def test_a_letter_says_where_its_handler_raised_but_in_virtual_time(
     assert "in price" not in repr(letter)
     assert decode(encode(letter)) == letter
     assert (b"traceback" in encode(letter)) is (steps is None)
+
+
+def priced(order: object) -> None:
+    """A handler whose own call has failed."""
+    try:
+        json.loads(str(order))
+    except ValueError as error:
+        raise LookupError("no price") from error
+
+
+async def priced_on_a_loop(order: object) -> None:
+    """The same, awaited."""
+    priced(order)
+
+
+@pytest.mark.parametrize("handler", [priced, priced_on_a_loop])
+def test_the_traceback_of_a_letter_begins_in_the_handler(
+    handler: Callable[[object], object],
+) -> None:
+    """What called it says nothing of the error; what it called does."""
+    letters = list[Letter]()
+    with Pipe("orders", retries=1, dead_letter=letters.append) as pipe:
+        pipe.receive(handler)
+        pipe.send("seven")
+        pipe.flush(10)
+    cause, _, last = letters[0].traceback.partition("\nThe above exception")
+    begin = 'Traceback (most recent call last):\n  File "' + __file__
+    assert cause.startswith(begin)
+    assert "json/decoder.py" in cause
+    assert begin in last
+    assert "surepipe/actors" not in cause + last
+
+
+def test_an_error_that_never_was_in_the_users_code_is_shown_whole() -> None:
+    """A function of a library as the handler: what there is, is all that there is to see."""
+    letters = list[Letter]()
+    with Pipe("orders", retries=1, dead_letter=letters.append) as pipe:
+        pipe.receive(cast("Callable[[object], object]", json.loads))
+        pipe.send("seven")
+        pipe.flush(10)
+    assert "surepipe/actors" in letters[0].traceback
+    assert "json/decoder.py" in letters[0].traceback
 
 
 class Order(BaseModel):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import closing
 from pathlib import Path
@@ -148,6 +149,41 @@ def test_a_message_whose_append_finds_no_room_waits_and_uses_up_no_attempt(
         assert "stream 'audit' has room again, after" in notices.notices[1].detail
     assert list(letters) == []
     assert entries_in(store, 3) == [ten_bytes(2), ten_bytes(3)]
+
+
+@pytest.mark.parametrize("together", [False, True])
+def test_while_one_message_waits_for_room_no_other_is_handled_again(
+    store: Store, monkeypatch: pytest.MonkeyPatch, *, together: bool
+) -> None:
+    """Room for two of eight, which are handled together: what was taken back is handled once more, one by one, and
+    from then on only the one without room, however long it waits."""
+    monkeypatch.setattr(committed, "ROOM_AGAIN_US", 1)
+    SlowReader(store)
+    calls, has_waited = Counter[object](), threading.Event()
+
+    def handle(message: object, transaction: Transaction) -> None:
+        calls[message] += 1
+        if calls[2] == 8:
+            has_waited.set()
+        append(message, transaction)
+
+    def handle_all(messages: list[object], transaction: Transaction) -> None:
+        for message in messages:
+            handle(message, transaction)
+
+    with Pipe("orders", state=store, boundary="committed") as pipe:
+        pipe.send_many(range(8))
+        if together:
+            pipe.receive_many(handle_all)
+        else:
+            pipe.receive(handle)
+        assert has_waited.wait(PATIENCE_S)
+        assert max(calls[one] for one in (0, 1)) <= 2
+        assert max(calls[one] for one in (3, 4, 5, 6, 7)) <= 1
+        forget_reader(store, "audit", "slow")
+        pipe.flush(PATIENCE_S)
+    assert max(calls[one] for one in (3, 4, 5, 6, 7)) <= 2
+    assert entries_in(store, 7) == [ten_bytes(6), ten_bytes(7)]
 
 
 def test_what_would_not_fit_into_an_empty_stream_is_the_failure_of_its_message(

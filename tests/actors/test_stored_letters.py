@@ -290,8 +290,13 @@ def test_a_letter_that_is_not_there_is_not_replayed_in_silence(tmp_path: Path) -
             with pytest.raises(LookupError, match=f"orders/dead has no letter {index}"):
                 pipe.replay(letters, index=index)
         assert letters.delete(1, 0)
-        assert pipe.replay(letters, index=1).count == 0
-        assert pipe.replay(letters, index=2).count == 1
+        left_out = pipe.replay(letters, index=1)
+        assert left_out.count == 0
+        assert str(left_out) == "no letter replayed: letter 1 of orders/dead was deleted"
+        assert str(pipe.replay(letters, index=2)) == "1 letter replayed, exactly once"
+        again = pipe.replay(letters, index=2)
+        assert str(again) == "no letter replayed: letter 2 of orders/dead was sent again before"
+        assert pipe.replay(letters, index=1, letters_max=0).left_out == ""
 
 
 def test_the_level_of_the_letters_enters_the_guarantee(tmp_path: Path) -> None:

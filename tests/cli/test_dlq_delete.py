@@ -127,6 +127,28 @@ def test_a_letter_of_a_source_is_refused_with_what_to_do_and_deleting_it_frees_t
     assert surepipe("dlq", "replay", "shop.yaml").out == "4 letters replayed, exactly once\n"
 
 
+def test_a_letter_of_a_pipe_that_the_plan_has_not_is_refused_with_who_can_replay_it(
+    surepipe: Command,
+) -> None:
+    """A Python program has put it there: what is done with a letter, but to send it, is done here as well."""
+    with SqliteStore("shop.db") as store:
+        bury(store, 7, AutoCodec().encode("seven"), "events")
+    refused = surepipe("dlq", "replay", "shop.yaml", 5)
+    assert refused.code == Exit.UNUSABLE
+    assert refused.err == (
+        "surepipe: letter 5 of main/dead is of pipe events, which shop doesn't have: replay it in the program "
+        'that has it, with pipe.replay(DeadLetterStream(store, "dead"), index=5) (docs/storage.md, '
+        '"Dead letters")\n'
+    )
+    mixed = surepipe("dlq", "replay", "shop.yaml")
+    assert mixed.code == Exit.UNUSABLE
+    assert "letter 5 of main/dead is of pipe events" in mixed.err
+    assert "send those of shop one by one, by number, or delete it" in mixed.err
+    assert surepipe("dlq", "replay", "shop.yaml", 2).out == "1 letter replayed, exactly once\n"
+    assert "1 letter of main/dead deleted" in surepipe("dlq", "delete", "shop.yaml", 5).out
+    assert surepipe("dlq", "replay", "shop.yaml").out == "3 letters replayed, exactly once\n"
+
+
 def test_letters_in_memory_and_words_that_are_no_numbers_are_refused(surepipe: Command) -> None:
     """In one sentence, with code 2."""
     for command in (("delete", "shop.yaml"), ("delete", "shop.yaml", 1, "--all")):

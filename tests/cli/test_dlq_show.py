@@ -201,6 +201,7 @@ def test_a_letter_shows_where_its_stage_raised(
     shown = surepipe("dlq", "show", *PLACE)
     assert shown.code == Exit.HELD
     assert 'traced_shop.py", line 2, in price\n' in shown.out
+    assert shown.out.count('    File "') == 1
     assert "ZeroDivisionError: division by zero\n" in shown.out
     assert "traced_shop.py" in surepipe("dlq", "show", *PLACE, "--json").json["traceback"]
     assert len(surepipe("dlq", "list", "shop.yaml").out.splitlines()) == 2

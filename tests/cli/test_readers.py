@@ -55,3 +55,80 @@ def test_a_stream_that_no_pipe_goes_through_is_refused(surepipe: Command) -> Non
     refused = surepipe("readers", "shop.yaml", "main/other")
     assert refused.code == Exit.UNUSABLE
     assert "its pipes go through main/shop/intake" in refused.err
+
+
+NAMED = """\
+version: 1
+name: mails
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: in.jsonl}}
+pipes:
+  send:
+    from: lines
+    route: {kind: sqlite, store: main}
+    layers: [{stream: {stream: events, reader: mail, start: earliest}}]
+sinks: {out: {from: send, kind: jsonl, path: out.jsonl}}
+"""
+
+
+def test_a_stream_that_its_layer_names_is_found_under_that_name(surepipe: Command) -> None:
+    """Also before anything went through: that is no loss."""
+    Path("mails.yaml").write_text(NAMED)
+    assert surepipe("readers", "mails.yaml").out.splitlines() == [
+        "main/events  not there: nothing has gone through yet"
+    ]
+    assert surepipe("readers", "mails.yaml", "--json").json == {"main/events": []}
+    early = surepipe("readers", "mails.yaml", "--forget", "mail")
+    assert early.code == Exit.UNUSABLE
+    assert "nothing has gone through yet, so it has no reader 'mail'" in early.err
+    assert surepipe("run", "mails.yaml", "--once").code == Exit.HELD
+    assert surepipe("readers", "mails.yaml", "main/events").out.splitlines() == [
+        "main/events  1 reader",
+        "  mail: 0 to read, from 3 on",
+    ]
+    forgotten = surepipe("readers", "mails.yaml", "--forget", "mail", "--json")
+    assert forgotten.json == {"main/events": []}
+
+
+def test_any_stream_is_reached_by_its_store(surepipe: Command) -> None:
+    """No plan names it: a Python program made it."""
+    layer = {"stream": {"start": "earliest", "reader": "tab-1"}}
+    with SqliteStore("other.db") as store, StreamReceiver("audit", layer, store=store):
+        pass
+    assert surepipe("readers", "other.db#audit").out.splitlines() == [
+        "other.db#audit  1 reader",
+        "  tab-1: 0 to read, from 1 on",
+    ]
+    forgotten = surepipe("readers", "other.db#audit", "--forget", "tab-1", "--json")
+    assert forgotten.json == {"other.db#audit": []}
+
+
+@pytest.mark.parametrize(
+    ("arguments", "why"),
+    [
+        (["shop.db#other"], "shop.db#other: there is no such stream"),
+        (["redis://host/0"], "names no stream: write redis://HOST:PORT/DB?pipeline=NAME#STREAM"),
+        (["shop.yaml#audit"], "file is not a database"),
+        (["none.db#audit"], "none.db can't be read: no such file"),
+        (["shop.db#shop/intake", "main/shop/intake"], "names a stream already"),
+    ],
+)
+def test_a_place_that_has_no_stream_is_refused(
+    surepipe: Command, arguments: list[str], why: str
+) -> None:
+    """And no file is made by looking."""
+    refused = surepipe("readers", *arguments)
+    assert refused.code == Exit.UNUSABLE
+    assert why in refused.err
+    assert not Path("none.db").exists()
+
+
+def test_a_book_has_no_readers_to_list(surepipe: Command) -> None:
+    """What is done stands in the book itself."""
+    book = "{from: lines, key: 'test:key', route: {kind: book, store: main}}"
+    Path("book.yaml").write_text(
+        FILE.replace("{from: lines, route: {kind: sqlite, store: main}}", book)
+    )
+    refused = surepipe("readers", "book.yaml")
+    assert refused.code == Exit.UNUSABLE
+    assert "has no pipe that goes through a stream of a store" in refused.err

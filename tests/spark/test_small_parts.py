@@ -22,6 +22,8 @@ from pyspark.sql.datasource import (
 import surepipe
 from surepipe.core.store_requests import Unavailable
 from surepipe.errors import ConfigurationError, MisuseError, StoreReset, StoreUnavailable
+from surepipe.pipelines import loads
+from surepipe.spark.running.layout import stream_of
 from surepipe.spark.session import SparkOptions, open_session
 from surepipe.spark.shipping import archives_of, failure_of
 from surepipe.spark.source_options import WantedEntries, wanted_of
@@ -184,3 +186,19 @@ def test_without_the_extra_the_error_says_what_to_install() -> None:
         check=True,
     )
     assert "needs pyspark, pyarrow, pandas: pip install 'surepipe[spark]'" in told.stdout
+
+
+def test_a_pipe_goes_through_the_stream_that_its_layer_names() -> None:
+    """As its ends on actors have it."""
+    plan = loads(
+        "version: 1\nname: shop\n"
+        "stores: {main: {kind: sqlite, path: shop.db}}\n"
+        "sources: {lines: {kind: jsonl, path: in.jsonl}}\n"
+        "pipes:\n"
+        "  intake:\n"
+        "    from: lines\n"
+        "    route: {kind: sqlite, store: main}\n"
+        "    layers: [{stream: {stream: events, start: earliest}}]\n"
+        "sinks: {out: {from: intake, kind: jsonl, path: out.jsonl}}\n"
+    )
+    assert stream_of(plan, plan.pipe("intake")).name == "events"

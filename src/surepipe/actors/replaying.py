@@ -24,13 +24,17 @@ _LETTERS = "a DeadLetterStream, such as pipe.dead_letters where dead_letter is a
 @dataclass(frozen=True, slots=True)
 class Replayed:
     """How many letters were sent, and whether each was, and will have been, sent exactly once. ``readers``: who is
-    registered as reading the stream that they went into, and gets each of them."""
+    registered as reading the stream that they went into, and gets each of them. ``left_out``: why the one letter
+    that was asked for was not sent; empty when it was, and where none was asked for."""
 
     count: int
     exactly_once: bool
     readers: tuple[str, ...] = ()
+    left_out: str = ""
 
     def __str__(self) -> str:
+        if self.left_out:
+            return f"no letter replayed: {self.left_out}"
         how = "exactly once" if self.exactly_once else "at least once"
         letters = "letter" if self.count == 1 else "letters"
         is_shared = self.count and len(self.readers) > 1
@@ -97,7 +101,7 @@ class ReplayingFace(SendingFace, StartingFace, LettersFace):
         """Send each letter that no replay by this ``reader`` has sent yet, oldest first, as a new message.
 
         What was deleted is passed over. With ``index`` only that letter is sent, out of its turn, and none when it
-        was sent or deleted before.
+        was sent or deleted before: ``left_out`` of the answer says which.
 
         Over a stream every reader gets it, also those that had the message already: ``readers`` of the answer. A
         handler of theirs has to know what it has had; or send the letters into a stream of their own.
@@ -131,7 +135,7 @@ class ReplayingFace(SendingFace, StartingFace, LettersFace):
             number_of_life=lives_of(self.sender.runtime),
         )
         self._turns.begin(replay, timeout)
-        count = 0
+        count, left_out = 0, ""
         journal = self._journal
         if journal is not None and not journal.can_commit_beside(letters.store):
             journal = None
@@ -145,10 +149,12 @@ class ReplayingFace(SendingFace, StartingFace, LettersFace):
             for stored in waiting:
                 with self._turns.of(replay, timeout):
                     count += self._replay_one(journal, replay, stored, timeout, alone=is_alone)
+            if index is not None and not count:
+                left_out = replay.why_not(index)
             if is_alone or not waiting:
                 break
         readers = self.sender.read_by() if count else ()
-        return Replayed(count, exactly_once=journal is not None, readers=readers)
+        return Replayed(count, journal is not None, readers, left_out)
 
     def _replay_one(
         self,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Container, Iterator, Sequence
 from typing import Literal, NamedTuple, TypeAlias, cast
 
 import typer
@@ -85,26 +85,46 @@ def refuse_unsendable(name: str, fates: Fates, index: int, is_there: bool) -> No
 
 
 def _pipe_of(plan: Plan, name: str, chosen: Sequence[StoredLetter]) -> str:
-    """The pipe that all these letters came from."""
+    """The pipe of the plan that all these letters came from."""
     known = {pipe_name(plan, pipe): pipe.name for pipe in plan.pipes}
+    if why := next(_refusals(plan, name, chosen, known), ""):
+        complain(why)
+        raise typer.Exit(Exit.UNUSABLE)
+    return known[_pipe_in(chosen[0])]
+
+
+def _pipe_in(stored: StoredLetter) -> str:
+    return stored.letter.pipe.partition("@")[0]
+
+
+def _refusals(
+    plan: Plan, name: str, chosen: Sequence[StoredLetter], known: Container[str]
+) -> Iterator[str]:
+    """Why these letters can't be sent into one pipe of the plan, and what to do."""
     sources = {f"{plan.name}/{source.name}": source.name for source in plan.sources}
-    came_from = {stored.letter.pipe.partition("@")[0] for stored in chosen}
-    if read := [stored for stored in chosen if stored.letter.pipe in sources]:
-        first = read[0]
-        complain(
-            f"letter {first.index} of {name} came from source {sources[first.letter.pipe]}, before any pipe, so "
-            "it can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the source again, "
-            "and then delete it with surepipe dlq delete"
+    came_from = {_pipe_in(stored) for stored in chosen}
+    for stored in chosen:
+        if stored.letter.pipe in sources:
+            yield (
+                f"letter {stored.index} of {name} came from source {sources[stored.letter.pipe]}, before any "
+                "pipe, so it can't be replayed: save it with surepipe dlq show --raw, mend it, give it to the "
+                "source again, and then delete it with surepipe dlq delete"
+            )
+    for stored in chosen:
+        if _pipe_in(stored) not in known:
+            has_ours = any(one in known for one in came_from)
+            others = f"; send those of {plan.name} one by one, by number, or delete it"
+            yield (
+                f"letter {stored.index} of {name} is of pipe {_pipe_in(stored)}, which {plan.name} doesn't have: "
+                "replay it in the program that has it, with pipe.replay(DeadLetterStream(store, "
+                f'"{name.partition("/")[2]}"), index={stored.index}) (docs/storage.md, "Dead letters")'
+                f"{others if has_ours else ''}"
+            )
+    if len(came_from) > 1:
+        yield (
+            f"the letters of {name} come from {', '.join(sorted(came_from))}: a replay needs all of them from one "
+            "pipe; send them one by one, by number"
         )
-        raise typer.Exit(Exit.UNUSABLE)
-    if len(came_from) > 1 or not came_from <= set(known):
-        said = ", ".join(sorted(came_from))
-        complain(
-            f"the letters of {name} come from {said}: a replay needs all of them from one pipe of {plan.name}; "
-            "send them one by one, by number"
-        )
-        raise typer.Exit(Exit.UNUSABLE)
-    return known[came_from.pop()]
 
 
 # Payloads of dead letters as people and programs read them: JSON, text, or bytes in hexadecimal.

@@ -1,10 +1,13 @@
 """What callers give: a function that can't take what it will be given, a name that there is not, one message for
-many. Each is refused at once, with what to give instead."""
+many. Each is refused at once, with what to give instead. And where a function of theirs has raised."""
 
 from __future__ import annotations
 
 import difflib
 import inspect
+import os
+import sysconfig
+import traceback
 from collections.abc import AsyncIterable, Callable, Iterable, Mapping
 from typing import cast
 
@@ -12,6 +15,10 @@ from surepipe.errors import ConfigurationError, MisuseError, SurepipeError
 
 SECONDS_MAX = 1_000_000_000
 """Above this, thirty years, clocks overflow."""
+_LIBRARIES = tuple(
+    path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
+)
+_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 def refusal_of(function: object, arguments: str) -> str:
@@ -109,3 +116,21 @@ def require_several(what: str, messages: object, of_one: str) -> None:
         )
     if not isinstance(messages, Iterable):
         raise MisuseError(f"{what} got {name}: give a list of messages, or another iterable")
+
+
+def is_users(file: str) -> bool:
+    """Whether a file of code is neither Python's, nor installed, nor surepipe's."""
+    return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)
+
+
+def traceback_of(error: BaseException) -> str:
+    """Where an error was raised, from the user's code on, and what led to it, as Python writes it. How that code
+    came to be called says nothing of the error; one that never was in it is shown whole."""
+    whole = traceback.TracebackException.from_exception(error)
+    waiting: list[traceback.TracebackException | None] = [whole]
+    while waiting:
+        if (one := waiting.pop()) is not None:
+            frames = enumerate(one.stack)
+            del one.stack[: next((n for n, frame in frames if is_users(frame.filename)), 0)]
+            waiting += [one.__cause__, one.__context__, *(getattr(one, "exceptions", None) or ())]
+    return "".join(whole.format()).rstrip("\n")

@@ -6,7 +6,6 @@ import ast
 import inspect
 import os
 import sys
-import sysconfig
 import threading
 import traceback
 import warnings
@@ -17,14 +16,11 @@ from pathlib import Path
 from types import ModuleType
 from typing import TypeVar, cast
 
+from surepipe.core.callables import is_users
 from surepipe.errors import ConfigurationError, words_of
 from surepipe.pipelines.problems import nearest
 
 T = TypeVar("T")
-_LIBRARIES = tuple(
-    path for name in ("stdlib", "platstdlib", "purelib") if (path := sysconfig.get_path(name))
-)
-_PACKAGE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
 
 
 FUNCTION_KEYS = ("call", "map", "filter", "flat_map", "key_by", "key", "payload", "model", "cost")
@@ -233,8 +229,3 @@ def place_of_function(function: Callable[..., object]) -> str:
         body = vars(owner).get("__call__", body)  # what a call of its instance runs
     code = getattr(inspect.unwrap(cast("Callable[..., object]", body)), "__code__", None)
     return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
-
-
-def is_users(file: str) -> bool:
-    """Whether a file of code is neither Python's, nor installed, nor surepipe's."""
-    return not file.startswith(("<", *_LIBRARIES)) and not file.startswith(_PACKAGE + os.sep)

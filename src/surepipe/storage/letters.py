@@ -552,6 +552,13 @@ class Replay:
         self.letters.refresh(self._fates)
         return self._is_waiting(stored.index)
 
+    def why_not(self, index: int) -> str:
+        """Why this letter was not sent, by the marks that ``is_waiting`` has seen; empty for one that waits."""
+        if self._is_waiting(index):
+            return ""
+        became = "deleted" if index in self._fates.deleted else "sent again before"
+        return f"letter {index} of {self.letters.stream} was {became}"
+
     def _is_waiting(self, index: int) -> bool:
         is_sent = index < self._next or index in self._alone
         return not is_sent and index not in self._fates.deleted

@@ -14,6 +14,8 @@ import pytest
 
 from surepipe import Pipe
 from surepipe.actors.codecs import AutoCodec
+from surepipe.audit.trace_file import TraceRecorder
+from surepipe.cli.app import run as command
 from surepipe.core.store_requests import (
     KEEP_ALL,
     AppendRun,
@@ -39,6 +41,7 @@ from surepipe.storage import (
 )
 from tests.pipelines.run.kit import (
     DONE_S,
+    STORE,
     Bench,
     finish,
     plan_of,
@@ -1073,3 +1076,35 @@ def test_a_pipe_that_flows_into_a_full_stream_waits_and_its_stage_has_not_failed
     rows = read_lines("out.jsonl")
     flat = [number for row in rows for number in (row if batch else [row])]
     assert flat == [number * 10 for number in range(31)]
+
+
+def test_a_transaction_puts_messages_where_a_pipe_reads_whose_layer_names_its_stream() -> None:
+    """The stage's pipe commits what it gives to the next pipe, and that reads the stream that its layers name. It
+    went into one by the name of the pipe, which nobody reads. The trace tells both ends under one name."""
+    write_lines("in.jsonl", range(4))
+    route = "route: {kind: sqlite, store: main}"
+    named = "layers: [{stream: {stream: %s, start: earliest}}]"
+    text = (
+        f"{LINES}pipes:\n"
+        f"  intake: {{from: lines, {route}, boundary: committed, {named % 'one'}}}\n"
+        f"  next: {{from: work, {route}, {named % 'two'}}}\n"
+        'stages: {work: {from: intake, call: "test:ten"}}\n'
+        "sinks: {out: {from: next, kind: jsonl, path: out.jsonl}}\n"
+    )
+    plan = plan_of(text)
+    for trace in ("first.jsonl", "second.jsonl"):
+        bench = Bench(plan, ten=ten)
+        with contextlib.closing(TraceRecorder(trace)) as recorder:
+            bench.trace = recorder
+            engine = PlanEngine(plan, "main", bench, once=True)
+            engine.start()
+            try:
+                finish(engine, bench)
+            finally:
+                engine.close(5.0)
+    assert read_lines("out.jsonl") == [0, 10, 20, 30]
+    for trace in ("first.jsonl", "second.jsonl"):
+        channels = {row["pipe"] for row in read_lines(trace) if "@" in row.get("pipe", "")}
+        assert {channel.partition("@")[0] for channel in channels} == {"shop/intake", "shop/next"}
+    Path("plan.yaml").write_text(f"version: 1\nname: shop\n{STORE}{text}")
+    assert command(["audit", "--plan", "plan.yaml", "first.jsonl", "second.jsonl"]) == 0

@@ -8,7 +8,8 @@ when a batch handler fails on them, or when a statement of a handler ends the tr
 transactions take nothing back gets one for each message; ``receive_many`` gives it one for many.
 
 A stream that has no room for what a handler appends is no failure of the message: it waits, as a sender would, and
-the handler is called again.
+the handler is called again with it. What was in its transaction before and behind it is taken one by one, too, so
+that only the message without room is called again and again.
 """
 
 from __future__ import annotations
@@ -315,8 +316,10 @@ class Commits:
             work.one_by_one = True
             return
         if done > work.done and not transaction.done:
-            work.one_by_one = parts and done > work.done + 1 and _is_of_handlers(transaction)
-            if not work.one_by_one:
+            is_taken_apart = parts and _is_of_handlers(transaction)
+            # From then on: the message that waits for room, say, is called again without those behind it.
+            work.one_by_one = work.one_by_one or is_taken_apart
+            if not is_taken_apart or done == work.done + 1:
                 self._refused(work, transaction)
             return
         self._room.found()

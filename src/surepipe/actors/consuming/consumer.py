@@ -11,7 +11,6 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-import traceback
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterator
 from contextvars import Context, copy_context
@@ -37,6 +36,7 @@ from surepipe.actors.consuming.coroutines import (
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
 from surepipe.actors.supervision import Kill, Killed
+from surepipe.core.callables import traceback_of
 from surepipe.core.effects import Cause, Deliver
 from surepipe.core.store_requests import CommitPosition
 from surepipe.errors import (
@@ -713,8 +713,8 @@ def cause_of(error: BaseException, *, with_traceback: bool) -> Cause:
 
 
 def traceback_text(error: BaseException) -> str:
-    """Where an error was raised, and what led to it; of a very long one the end."""
+    """Where an error was raised, and what led to it, as letters hold it: of a very long one the end."""
     if isinstance(error, GiveUp):
         error = error.cause
-    text = "".join(traceback.format_exception(error)).rstrip("\n")
+    text = traceback_of(error)
     return text if len(text) <= TRACEBACK_MAX else "...\n" + text[-TRACEBACK_MAX:]

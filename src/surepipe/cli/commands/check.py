@@ -118,7 +118,7 @@ def _not_found(plan: Plan) -> Iterator[str]:
 
 
 def _why_not_there(path: str, places: Sequence[str], own: Sequence[Path], names_of: NamesOf) -> str:
-    from surepipe.pipelines.users_code import is_users
+    from surepipe.core.callables import is_users
 
     module, _, name = path.partition(":")
     found = _found(module, places)

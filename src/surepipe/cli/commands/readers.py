@@ -3,21 +3,32 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from surepipe.cli.output import Exit, complain, line, show, show_json
 
 if TYPE_CHECKING:
+    from surepipe.audit.bulk import StoredStream
     from surepipe.core.store_requests import Store
     from surepipe.pipelines import Plan
 
+Readers: TypeAlias = list[dict[str, object]]
+
 
 def readers(
-    file: Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)],
+    place: Annotated[
+        str,
+        typer.Argument(
+            metavar="FILE|STORE#STREAM",
+            help="The pipeline, a YAML file. Or any stream, also of a Python program: STORE.db#STREAM, "
+            "redis://HOST:PORT/DB?pipeline=NAME#STREAM.",
+            show_default=False,
+        ),
+    ],
     stream: Annotated[
         str | None,
         typer.Argument(
@@ -41,56 +52,104 @@ def readers(
     A stream with a retention keeps entries until the last of them has read them, so one that is never started
     again holds it up: --forget READER keeps nothing for it any more. Its place is kept: started again it goes on
     there, or is told what it has missed. One that is still at work stops.
+
+    surepipe readers pipeline.yaml     all streams that its pipes go through
+
+    surepipe readers shop.db#orders    the stream of a Pipe or StreamSender "orders" with the store shop.db
     """
+    found = (
+        _of_stream(place, stream, forget)
+        if "://" in place or ("#" in place and not Path(place).exists())
+        else _of_plan(Path(place), stream, forget)
+    )
+    if as_json:
+        show_json({name: listed or [] for name, listed in found.items()})
+        return
+    for name, listed in found.items():
+        show([line((name, "head"), f"  {_count(listed)}")])
+        show(
+            line(f"{one['reader']}: {one['lag']} to read, from {one['next']} on", indent=2)
+            for one in listed or ()
+        )
+
+
+def _count(listed: Readers | None) -> str:
+    if listed is None:
+        return "not there: nothing has gone through yet"
+    return "1 reader" if len(listed) == 1 else f"{len(listed)} readers"
+
+
+def _of_plan(file: Path, stream: str | None, forget: str | None) -> dict[str, Readers | None]:
+    """Who reads the streams of a plan."""
     from surepipe.pipelines import load
-    from surepipe.storage import forget_reader, readers_of
 
     plan = load(file)
     streams = _streams(plan, stream)
     if forget is not None and len(streams) != 1:
         complain(f"{plan.name} has the streams {', '.join(streams)}: say which, before --forget")
         raise typer.Exit(Exit.UNUSABLE)
-    found: dict[str, list[dict[str, object]]] = {}
+    found: dict[str, Readers | None] = {}
     for name in streams:
         with _opened(plan, name) as (store, at):
-            try:
-                if forget is not None:
-                    forget_reader(store, at, forget)
-                found[name] = [
-                    {"reader": one.reader, "next": one.next, "lag": one.lag}
-                    for one in readers_of(store, at)
-                ]
-            except LookupError as error:
-                complain(f"{name}: {error.args[0]}")
-                raise typer.Exit(Exit.UNUSABLE) from error
-    if as_json:
-        show_json(found)
-        return
-    for name, listed in found.items():
-        show(
-            [line((name, "head"), f"  {len(listed)} {'reader' if len(listed) == 1 else 'readers'}")]
-        )
-        show(
-            line(f"{one['reader']}: {one['lag']} to read, from {one['next']} on", indent=2)
-            for one in listed
-        )
+            found[name] = _read(name, store, at, forget)
+    return found
+
+
+def _of_stream(text: str, within: str | None, forget: str | None) -> dict[str, Readers | None]:
+    """Who reads a stream that is named by its store."""
+    from surepipe.audit.bulk import StoredStream, place_of
+
+    if within is not None:
+        complain(f"{text} names a stream already: leave {within} out")
+        raise typer.Exit(Exit.UNUSABLE)
+    place = place_of(text)
+    assert isinstance(place, StoredStream), "a name with # that is no file"
+    with _opened_alone(place) as store:
+        found = _read(str(place), store, place.stream, forget)
+    if found is None:
+        complain(f"{place}: there is no such stream")
+        raise typer.Exit(Exit.UNUSABLE)
+    return {str(place): found}
+
+
+def _read(name: str, store: Store, stream: str, forget: str | None) -> Readers | None:
+    """The readers of a stream when one was forgotten, if that was asked for; None where there is no stream."""
+    from surepipe.core.store_requests import NoStream
+    from surepipe.storage import forget_reader, readers_of
+
+    if isinstance(store.info(stream), NoStream):
+        if forget is None:
+            return None
+        complain(f"{name}: nothing has gone through yet, so it has no reader {forget!r}")
+        raise typer.Exit(Exit.UNUSABLE)
+    try:
+        if forget is not None:
+            forget_reader(store, stream, forget)
+        listed = readers_of(store, stream)
+    except LookupError as error:
+        complain(f"{name}: {error.args[0]}")
+        raise typer.Exit(Exit.UNUSABLE) from error
+    return [{"reader": one.reader, "next": one.next, "lag": one.lag} for one in listed]
 
 
 def _streams(plan: Plan, chosen: str | None) -> list[str]:
-    """The streams that pipes go through, or the one that was asked for."""
-    from surepipe.pipelines.run.pipes import pipe_name
+    """The streams that pipes go through, or the one that was asked for. A book's log has no readers: what is done
+    stands in the book."""
+    from surepipe.pipelines.run.pipes import stream_name
 
-    known = [
-        f"{pipe.stream_store}/{pipe_name(plan, pipe)}"
-        for pipe in plan.pipes
-        if pipe.stream_store is not None
-    ]
+    through = [pipe for pipe in plan.pipes if pipe.stream_store is not None and pipe.book is None]
+    names = (f"{pipe.stream_store}/{stream_name(plan, pipe)}" for pipe in through)
+    known = list(dict.fromkeys(names))
     if chosen is None and known:
         return known
     if chosen in known:
         return [chosen]
-    has = f"has no stream {chosen!r}: its pipes go through {', '.join(known)}"
-    complain(f"{plan.name} {has if known else 'has no pipe that goes through a stream of a store'}")
+    why = (
+        f"has no stream {chosen!r}: its pipes go through {', '.join(known)}"
+        if known
+        else "has no pipe that goes through a stream of a store"
+    )
+    complain(f"{plan.name} {why}; of any other stream, surepipe readers STORE.db#STREAM")
     raise typer.Exit(Exit.UNUSABLE)
 
 
@@ -106,3 +165,17 @@ def _opened(plan: Plan, name: str) -> Generator[tuple[Store, str]]:
         yield store, stream
     finally:
         close_store(store)
+
+
+@contextmanager
+def _opened_alone(place: StoredStream) -> Generator[Store]:
+    """The store of a stream that no plan names."""
+    from surepipe.storage import RedisStore, SqliteStore
+
+    store = (
+        RedisStore.from_url(place.where, pipeline=place.pipeline)
+        if place.is_redis
+        else SqliteStore(place.where)
+    )
+    with closing(store):
+        yield store

@@ -472,7 +472,7 @@ class BookPipe:
         runtime = self._environment.runtime
         replay = Replay(letters, letters.store, number_of_life=lives_of(runtime))
         replay.begin()
-        count, is_alone = 0, index is not None
+        count, is_alone, left_out = 0, index is not None, ""
         while letters_max is None or count < letters_max:
             waiting = letters.read(index, 1) if index is not None else replay.waiting(1)
             for stored in waiting:
@@ -484,9 +484,11 @@ class BookPipe:
                 replay.done(stored, alone=is_alone)
                 letters.note_sent(stored.index, runtime.wall_ms() * 1000, None)
                 count += 1
+            if index is not None and not count:
+                left_out = replay.why_not(index)
             if is_alone or not waiting:
                 break
-        return Replayed(count, exactly_once=True)
+        return Replayed(count, exactly_once=True, left_out=left_out)
 
     def counters(self) -> dict[str, int]:
         """Counts of all processes since it was opened, and current gauges."""

@@ -28,6 +28,7 @@ from surepipe.pipelines.models.pipes import BookRoutePart, IbcRoutePart, PipePar
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.run.books import BookPipe
+from surepipe.pipes.stream.options import stream_layer
 
 AnyFace: TypeAlias = Pipe | PipeSender | PipeReceiver | StreamSender | StreamReceiver | BookPipe
 
@@ -35,6 +36,11 @@ AnyFace: TypeAlias = Pipe | PipeSender | PipeReceiver | StreamSender | StreamRec
 def pipe_name(plan: Plan, pipe: PipePart) -> str:
     """What a pipe of a plan is called in its stores, in traces and on the wire."""
     return f"{plan.name}/{pipe.name}"
+
+
+def stream_name(plan: Plan, pipe: PipePart) -> str:
+    """The stream that carries a pipe, as its store has it: its layer may give that a name of its own."""
+    return stream_layer(pipe.stack).stream or pipe_name(plan, pipe)
 
 
 def sends_at(plan: Plan, pipe: PipePart, node: str) -> bool:

@@ -58,6 +58,7 @@ from surepipe.pipelines.run.pipes import (
     pipe_name,
     retention_of,
     sending,
+    stream_name,
 )
 from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.run.tallies import LetterBox, Tallies
@@ -234,11 +235,11 @@ class PlanEngine:
         for pipe in self.plan.pipes:
             if trace is None or pipe.stream_store is None or not self._shape.receives(pipe):
                 continue
-            store, stream = self.stores[pipe.stream_store], pipe_name(self.plan, pipe)
-            info = store.info(stream)
+            store, stream = self.stores[pipe.stream_store], stream_name(self.plan, pipe)
+            info, name = store.info(stream), pipe_name(self.plan, pipe)
             if isinstance(info, StreamInfo):
                 for producer, epoch, seq in passed_in(store, info, stream):
-                    trace.passed(f"{stream}@{producer}", epoch, seq)
+                    trace.passed(f"{name}@{producer}", epoch, seq)
 
     # Sinks.
 
@@ -333,8 +334,9 @@ class PlanEngine:
         name = pipe_name(self.plan, pipe)
         is_stream = following.ibc is None and following.journal is None
         if following.stream_store == home and is_stream:
-            stream, retention = pipe_name(self.plan, following), retention_of(following)
-            writer = IntoStream(self.stores[home], stream, name, codec, retention, told=self._trace)
+            stream, retention = stream_name(self.plan, following), retention_of(following)
+            told = None if self._trace is None else (self._trace, pipe_name(self.plan, following))
+            writer = IntoStream(self.stores[home], stream, name, codec, retention, told=told)
         else:
             stream = f"{name}>{following.name}"
             writer = IntoStream(self.stores[home], stream, name, codec)
@@ -421,7 +423,7 @@ class PlanEngine:
         """What a transaction has put aside goes into the next pipe, each message once."""
         for (first, following), box in self._outboxes.items():
             pipe = self.plan.pipe(following)
-            if box.stream == pipe_name(self.plan, pipe):
+            if box.stream == stream_name(self.plan, pipe):
                 continue  # it is in the pipe already
             if not self._shape.sends(pipe):
                 continue

@@ -132,17 +132,19 @@ class IntoStream:
         producer: str,
         codec: Codec,
         retention: Retention = KEEP_ALL,
-        told: WriterTrace | None = None,
+        told: tuple[WriterTrace, str] | None = None,
         noted_by: Runtime | None = None,
     ) -> None:
         """Makes the stream when it is not there. Raises StoreUnavailable, ConfigurationError.
 
-        ``told`` hears of each run that a transaction has stored, and first of all what former lives have.
+        ``told`` hears of each run that a transaction has stored, and first of all what former lives have: by the
+        name of the pipe that the stream carries.
         ``noted_by``: beside the stream it is noted how it is written, for readers that are configured apart, as
         a sender does; StacksDiffer where what is still to be read is written in another way.
         """
         self.stream = stream
-        self._told = told
+        self._told = None if told is None else told[0]
+        self._channel = f"{stream if told is None else told[1]}@{producer}"
         self._store = store
         self._producer = producer
         self._codec = codec
@@ -183,10 +185,6 @@ class IntoStream:
     def land(self) -> None:
         """A transaction has ended: what it stored is told. What nobody knows of is told by the next life."""
         self._count()
-
-    @property
-    def _channel(self) -> str:
-        return f"{self.stream}@{self._producer}"
 
     def _open(self) -> None:
         """A life of the producer that no other has; its first append fences the older ones.

@@ -18,6 +18,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of, words
 from surepipe.audit.trace import Kind, Row
+from surepipe.core.callables import is_users
 from surepipe.core.claims import NO_FAULTS, Atom, Claim, Fault, Faults, parse_faults
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import Answer, ByOrder, RunOutcome, Told
@@ -27,7 +28,7 @@ from surepipe.pipelines.simulate.sandbox import Refusal, Slip, running_at, sandb
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.simulate.visitors import can_be_flooded, is_open
 from surepipe.pipelines.simulate.written import hidden
-from surepipe.pipelines.users_code import functions_in, is_users
+from surepipe.pipelines.users_code import functions_in
 from surepipe.simulation.campaign import catches_canary
 from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws

@@ -23,12 +23,12 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TypeVar
 
+from surepipe.core.callables import is_users
 from surepipe.pipelines.loading import load
 from surepipe.pipelines.simulate.breaking import Broken, broken_by
 from surepipe.pipelines.simulate.campaign import CannotSimulate, PlanResult
 from surepipe.pipelines.simulate.simulating import Simulation, simulation_of_plan
 from surepipe.pipelines.simulate.written import take_over
-from surepipe.pipelines.users_code import is_users
 
 A = TypeVar("A")
 T = TypeVar("T")

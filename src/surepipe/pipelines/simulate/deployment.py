@@ -36,6 +36,7 @@ from surepipe.pipelines.models.stages import (
 from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
+from surepipe.pipelines.run.pipes import stream_name
 from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
     Ends,
@@ -72,7 +73,6 @@ from surepipe.pipelines.simulate.sources_and_sinks import (
 )
 from surepipe.pipelines.simulate.visitors import Visitor
 from surepipe.pipelines.stages import About, Context, StageCall
-from surepipe.pipes.stream.options import Stream
 from surepipe.simulation.actors.lives import ActorNode, Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.stores import (
@@ -219,12 +219,6 @@ class SimulatedSharedRoute:
         )
 
 
-def stream_of(plan: Plan, pipe: PipePart) -> str:
-    """The name of the stream that carries a pipe."""
-    layers = (layer for layer in pipe.stack if isinstance(layer, Stream))
-    return next(layers).stream or f"{plan.name}/{pipe.name}"
-
-
 def _declared(pipe: PipePart) -> hops.DeclaredRoute:
     if isinstance(pipe.route, TcpRoutePart):
         return hops.TCP
@@ -293,7 +287,7 @@ class PlanDeployment(Deployment):
             if pipe.stream_store is None:
                 self.routes[pipe.name] = SimulatedSharedRoute(world, plan, pipe)
             else:
-                world.streams[stream_of(plan, pipe)] = None
+                world.streams[stream_name(plan, pipe)] = None
         for sink in plan.sinks:
             if isinstance(sink, JsonlSink | CsvSink):
                 self.files[sink.name] = WorldFile(sink)

@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from surepipe.pipelines.users_code import is_users, place_of
+from surepipe.core.callables import is_users
+from surepipe.pipelines.users_code import place_of
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.loops import ProcessLoop
 

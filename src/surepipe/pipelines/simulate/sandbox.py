@@ -38,11 +38,12 @@ from types import FrameType, ModuleType, SimpleNamespace
 from typing import Any, TypeAlias, cast
 
 from surepipe.actors.consuming.coroutines import VirtualLoop
+from surepipe.core.callables import is_users
 from surepipe.errors import words_of
 from surepipe.pipelines.simulate.ends import without_addresses
 from surepipe.pipelines.simulate.memory import SHARED_LOCKS, SYNCHRONIZING
 from surepipe.pipelines.simulate.written import beneath
-from surepipe.pipelines.users_code import imported, is_users
+from surepipe.pipelines.users_code import imported
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.chance.randomness import Draws, draws
 

@@ -19,7 +19,8 @@ from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
 from surepipe.pipelines.models.stages import StagePart, Trying
 from surepipe.pipelines.plan import Plan, Way
-from surepipe.pipelines.simulate.deployment import PlanDeployment, stream_of
+from surepipe.pipelines.run.pipes import stream_name
+from surepipe.pipelines.simulate.deployment import PlanDeployment
 from surepipe.pipelines.simulate.ends import Reference
 from surepipe.pipelines.simulate.functions import Functions
 from surepipe.pipelines.simulate.memory import ProcessMemory
@@ -177,7 +178,7 @@ class PlanSubject:
         pipes, name = self.plan.pipes, self.plan.name
         journals = [f"{name}/{pipe.name}" for pipe in pipes if pipe.journal is not None]
         before = [
-            stream_of(self.plan, pipe)
+            stream_name(self.plan, pipe)
             for pipe in pipes
             if pipe.stream_store is not None and pipe.settled is Boundary.BEFORE
         ]

@@ -10,7 +10,6 @@ import random
 import secrets
 import threading
 import time
-import traceback
 from collections.abc import Awaitable, Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar, copy_context
@@ -24,6 +23,7 @@ from surepipe.core.callables import (
     require_call,
     require_seconds,
     require_several,
+    traceback_of,
 )
 from surepipe.core.effects import Notice
 from surepipe.core.machine import Randomness
@@ -1190,7 +1190,7 @@ def _raised(error: BaseException) -> Raised:
     return Raised(
         type(error).__name__,
         text_of(error),
-        "".join(traceback.format_exception(error)),
+        traceback_of(error),
         isinstance(error, RecursionError),
     )
 

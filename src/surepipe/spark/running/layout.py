@@ -28,7 +28,7 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.models.stores import MemoryStorePart, SqliteStorePart
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.run.pipes import pipe_name, retention_of
+from surepipe.pipelines.run.pipes import retention_of, stream_name
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE
 from surepipe.spark.stores import StorePlace
@@ -161,7 +161,7 @@ def _ends_of(plan: Plan, start: str) -> tuple[str, ...]:
 def stream_of(plan: Plan, pipe: PipePart) -> StreamInStore:
     """The stream of a pipe."""
     assert isinstance(pipe.route, StoreRoutePart), "others are refused"
-    return StreamInStore(pipe.route.store, pipe_name(plan, pipe), retention_of(pipe))
+    return StreamInStore(pipe.route.store, stream_name(plan, pipe), retention_of(pipe))
 
 
 def _target(plan: Plan, name: str) -> Target:

@@ -207,7 +207,7 @@ class ReceiverEnd(NodeEnd):
         actor.ending, actor.finishing = self._is_ending, self._is_finishing
         self._actor = actor
         if self._trace is not None:
-            self._trace.start(self.address, self.traced_pipe)
+            self._trace.start(self.address, self.traced_pipe, **self._reads)
             actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
         return actor
 
@@ -512,6 +512,15 @@ class ReceiverEnd(NodeEnd):
         layer = stream_layer(self._layers)
         mine = layer.stream or self.name, layer.reader or self.name
         return self._stream is not None and mine == (stream, reader)
+
+    @property
+    def _reads(self) -> dict[str, object]:
+        """Over a stream: who reads it, and from where on, as a trace tells it."""
+        layer = stream_layer(self._layers)
+        if self._stream is None:
+            return {}
+        place = {"reader": layer.reader or self.name, "start": layer.start or "earliest"}
+        return place | ({"stream": layer.stream} if layer.stream else {})
 
     @property
     def starts_at_latest(self) -> bool:

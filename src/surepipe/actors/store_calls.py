@@ -94,6 +94,10 @@ class StreamAccess(Protocol):
         when the store does not say, StoreReset when the stream is gone."""
         ...
 
+    def tell_beginning(self, tell: Callable[[str, int, int], object]) -> None:
+        """Tell of each producer which message (epoch, seq) a reader begins behind that has no place yet."""
+        ...
+
     def readers(self) -> tuple[str, ...]:
         """Who is registered as reading the stream; nobody where the store does not say."""
         ...

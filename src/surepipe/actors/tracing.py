@@ -358,6 +358,11 @@ class ReceiverTrace:
             count = last - first + 1
             self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=first, count=count)
 
+    def began(self, producer: str, epoch: int, seq: int) -> None:
+        """A reader that does not read all of its stream begins behind this message of a producer."""
+        pipe, detail = _of_producer(self._pipe, producer), _text({"began": True})
+        self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=seq, detail=detail)
+
     def settled(self, work: Work, through: int) -> None:
         """The consumer has come so far with a work; from any thread."""
         with self._lock:  # the rows too: the actor and the consumer must not overtake each other

@@ -8,15 +8,18 @@ called what metrics call it: ``posts/mail`` is reader ``mail`` of pipe ``posts``
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 
+BEGAN = '"began":true'
+"""In a row ``passed``: what the reader is behind was there before it began."""
 BEGAN_LATER = (
-    "reader {} began at {}, and whether the {} before the first that came to it were there before it is not told"
+    "reader {} began at {}, and no trace tells whether the {} before the first that came to it "
+    "were there before"
 )
 _FROM_THE_START = frozenset(("", "earliest", "1"))
 Speaker: TypeAlias = tuple[str, str]
@@ -39,9 +42,27 @@ class StreamReaders:
     """Of each stream, what its readers are called."""
     _starts: dict[str, str] = field(default_factory=dict[str, str])
     """Where those begin that don't read all."""
+    first: dict[str, Message] = field(default_factory=dict[str, Message])
+    """Of each channel of such a reader, the first message that is owed to it."""
+    _told: set[str] = field(default_factory=set[str])
+    """The channels of which it has told that itself; of others it is the first that came."""
 
     def see(self, row: Row) -> None:
-        """A row ``start``."""
+        """A row ``start``, or ``passed``; others say nothing of this."""
+        if row.kind == Kind.START:
+            self._see_start(row)
+        elif row.kind == Kind.PASSED and BEGAN in row.detail:
+            for pipe, _ in self.places(row.run, row.node, row.pipe):
+                last = (row.epoch, row.seq + 1)
+                self.first[pipe] = max(self.first.get(pipe, last), last)
+                self._told.add(pipe)
+
+    def came(self, pipe: str, message: Message) -> None:
+        """This one was handed over, after all rows were seen."""
+        if self.begins_at(pipe) and pipe not in self._told:
+            self.first[pipe] = min(self.first.get(pipe, message), message)
+
+    def _see_start(self, row: Row) -> None:
         pipe, facts = row.pipe.partition("@")[0], facts_of(row)
         stream, reader = str(facts.get("stream", pipe)), facts.get("reader")
         if stream != pipe:
@@ -76,7 +97,7 @@ class StreamReaders:
 
     def why_unknown(self, pipe: str, before: int) -> str:
         """Why nobody knows whether these many were lost to a reader; empty where none may be."""
-        start = self.begins_at(pipe)
+        start = self.begins_at(pipe) if pipe not in self._told else ""
         return BEGAN_LATER.format(pipe.partition("@")[0], start, before) if start and before else ""
 
 
@@ -88,19 +109,20 @@ class RowsByReader:
         self,
         rows: Iterable[Row],
         readers: StreamReaders,
-        first: Mapping[str, Message],
     ) -> None:
-        """``first``: of each channel of such a reader, the first message that came to it."""
         self._rows = rows
         self._readers = readers
-        self._first = first
 
     def __iter__(self) -> Iterator[Row]:
         for row in self._rows:
             for pipe, node in self._readers.places(row.run, row.node, row.pipe):
-                told = row if (pipe, node) == (row.pipe, row.node) else replace(row, pipe=pipe, node=node)
+                told = (
+                    row
+                    if (pipe, node) == (row.pipe, row.node)
+                    else replace(row, pipe=pipe, node=node)
+                )
                 if row.kind == Kind.ACCEPTED and self._readers.begins_at(pipe):
-                    yield from _cut(told, self._first.get(pipe))
+                    yield from _cut(told, self._readers.first.get(pipe))
                 else:
                     yield told
 
@@ -116,14 +138,3 @@ def _cut(row: Row, first: Message | None) -> Iterator[Row]:
         digits = len(row.digests) // row.count * before
         yield replace(row, kind=Kind.UNKNOWN.value, count=before, digests=row.digests[:digits])
         yield replace(row, seq=first[1], count=row.count - before, digests=row.digests[digits:])
-
-
-def first_that_came(rows: Iterable[Row], readers: StreamReaders) -> dict[str, Message]:
-    """Of each channel of a reader that does not read all, the first message that came to it."""
-    found: dict[str, Message] = {}
-    for row in rows:
-        if row.kind == Kind.DELIVERED and row.count:
-            for pipe, _ in readers.places(row.run, row.node, row.pipe):
-                if readers.begins_at(pipe):
-                    found[pipe] = min(found.get(pipe, (row.epoch, row.seq)), (row.epoch, row.seq))
-    return found

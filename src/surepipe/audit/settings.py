@@ -104,9 +104,9 @@ def claimed(claim: Claim, faults: Iterable[str]) -> frozenset[str]:
 class EndClaims:
     """What the ends of each pipe promise, as the rows ``start`` of their nodes tell it.
 
-    An end knows its own side, and takes the other for what it may be. So an atom is promised where both ends promise
-    it, and each has the last word on what becomes of it when it fails itself. Of several lives, and of several
-    senders, the one that promises least counts.
+    An end knows its own side, and takes the other for what it may be. So an atom is promised where both ends do
+    promise it, and each has the last word on what becomes of it when it fails itself. Of several lives, and of
+    several senders, the one that promises least counts.
     """
 
     _sides: dict[str, dict[str, Claim]] = field(default_factory=dict[str, dict[str, Claim]])
@@ -130,7 +130,8 @@ class EndClaims:
         sides = self._sides.get(pipe.partition("@")[0])
         if not sides:
             return None
-        atoms = set.intersection(*(set(claim) for claim in sides.values()))
+        first, *others = sides.values()
+        atoms = [atom for atom in first if all(atom in claim for claim in others)]
         return {atom: tuple(sorted(_tolerated(atom, sides))) for atom in atoms}
 
 

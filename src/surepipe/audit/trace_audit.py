@@ -23,7 +23,7 @@ from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
 from surepipe.audit.properties.judge import Judge
 from surepipe.audit.properties.ledger import PipeHistory
-from surepipe.audit.readers import RowsByReader, StreamReaders, first_that_came
+from surepipe.audit.readers import RowsByReader, StreamReaders
 from surepipe.audit.settings import ATOMS, Settings, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_file import TraceFile
@@ -494,8 +494,7 @@ def audit(*traces: Rows) -> Audit:
         steps.see(row)
     readers = _readers_in(traces)
     if not readers.are_plain:
-        first = first_that_came(_merged(traces), readers)
-        traces = [RowsByReader(rows, readers, first) for rows in traces]
+        traces = tuple(RowsByReader(rows, readers) for rows in traces)
     judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
     rest, numbers = Rest(), MissingNumbers()
     deliveries = Deliveries()
@@ -537,8 +536,12 @@ def _readers_in(traces: Sequence[Rows]) -> StreamReaders:
     readers = StreamReaders()
     for trace in traces:
         for row in trace:
-            if row.kind == Kind.START:
-                readers.see(row)
+            readers.see(row)
+    for trace in traces if not readers.are_plain else ():
+        for row in trace:
+            if row.kind == Kind.DELIVERED and row.count:
+                for pipe, _ in readers.places(row.run, row.node, row.pipe):
+                    readers.came(pipe, (row.epoch, row.seq))
     return readers
 
 

@@ -368,9 +368,7 @@ class _Accounting:
             and one is not pipe
             and self._stream_of(one) == self._stream_of(pipe)
         }
-        return [
-            one for one in self._channels(pipe) if one.channel.partition("@")[2] not in others
-        ]
+        return [one for one in self._channels(pipe) if one.channel.partition("@")[2] not in others]
 
     def _stream_of(self, pipe: PipePart) -> str:
         return stream_layer(pipe.stack).stream or pipe_name(self._plan, pipe)

@@ -208,7 +208,10 @@ class ReceiverEnd(NodeEnd):
         self._actor = actor
         if self._trace is not None:
             self._trace.start(self.address, self.traced_pipe, **self._reads)
-            actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
+            trace = ReceiverTrace(self._trace, self.address, self.traced_pipe)
+            actor.traced_by(trace)
+            if self._stream is not None and self._begins_later and not self._trace.with_reasons:
+                self._stream.tell_beginning(trace.began)
         return actor
 
     def is_at_rest(self, host: Host[Any]) -> bool:
@@ -519,8 +522,17 @@ class ReceiverEnd(NodeEnd):
         layer = stream_layer(self._layers)
         if self._stream is None:
             return {}
-        place = {"reader": layer.reader or self.name, "start": layer.start or "earliest"}
-        return place | ({"stream": layer.stream} if layer.stream else {})
+        place: dict[str, object] = {
+            "reader": layer.reader or self.name,
+            "start": layer.start or "earliest",
+        }
+        if layer.stream:
+            place["stream"] = layer.stream
+        return place
+
+    @property
+    def _begins_later(self) -> bool:
+        return stream_layer(self._layers).start not in ("earliest", 1) and len(self._layers) == 1
 
     @property
     def starts_at_latest(self) -> bool:

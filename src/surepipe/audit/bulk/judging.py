@@ -27,7 +27,7 @@ from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog,
 from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
 from surepipe.audit.in_work import KilledWork, LateRows
 from surepipe.audit.predicates import PropertyOutcome
-from surepipe.audit.readers import Message, RowsByReader, StreamReaders
+from surepipe.audit.readers import RowsByReader, StreamReaders
 from surepipe.audit.settings import ATOMS, EndClaims, Settings, claimed, facts_of
 from surepipe.audit.trace import FORMAT, Kind, Row
 from surepipe.audit.trace_audit import (
@@ -145,6 +145,10 @@ Match: TypeAlias = Literal["identity", "payload"]
 EXAMPLES = 10
 """Of each kind and channel."""
 CHANNELS_WITH_EXAMPLES = 50
+ALONE = (
+    "there is only this stream, and what was delivered of it is not told: name the trace of its reader, or the "
+    "stream that it was delivered into, behind it"
+)
 MOMENTS = 60
 LATE_MAX = 1_000
 """More rows than this are not told late, they are repeats: as many as one process can have in work."""
@@ -225,8 +229,6 @@ class _Judgement:
     """The rows that speak of runs and nodes, as they were told."""
     facts: TraceFacts = field(default_factory=TraceFacts)
     readers: StreamReaders = field(default_factory=StreamReaders)
-    first: dict[str, Message] = field(default_factory=dict[str, Message])
-    """Of each channel of a reader that does not read all, the first message that came to it."""
     log: SentLog = field(default_factory=SentLog)
     by_confirm: Counter[str] = field(default_factory=Counter[str])
     doubtful: Counter[str] = field(default_factory=Counter[str])
@@ -277,6 +279,12 @@ class _Judgement:
     def _is_traced(self) -> bool:
         return isinstance(self.question.delivered, Traces) and self.facts.is_real
 
+    @property
+    def _is_alone(self) -> bool:
+        """One stream is all there is. It does not tell what was delivered, as a trace does."""
+        sent = self.question.sent
+        return isinstance(sent, StoredStream) and sent == self.question.delivered
+
     def _may_miss_rows(self, counts: Sequence[_Count]) -> bool:
         return self._is_traced and any(one.missing for one in counts)
 
@@ -302,6 +310,11 @@ class _Judgement:
         )
         self.has_trimmed_start = bool(sent and sent.is_trimmed)
         self.has_trimmed_end = bool(delivered and delivered.is_trimmed)
+        if sent and self._is_alone:
+            self.engine.put("accepted", _ACCEPTED, map(_in_stream, sent.runs()))
+            self._take_ends()
+            self.engine.put("came_out", _CAME_OUT, ())
+            return
         if sent and delivered and question.match == "payload":
             self._match_payloads(sent, delivered)
             return
@@ -332,10 +345,9 @@ class _Judgement:
         self.told = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.FACTS)]
         lives, rows = self.engine.rows(sql.LIVES), self.told
         for row in rows if isinstance(self.question.delivered, Traces) else ():
-            if row.kind == Kind.START:
-                self.readers.see(row)
+            self.readers.see(row)
         if not self.readers.are_plain:
-            rows = list(RowsByReader(rows, self.readers, {}))
+            rows = list(RowsByReader(rows, self.readers))
             self._tell_by_reader()
         self.facts = facts_from(rows, lives, where)
 
@@ -348,19 +360,22 @@ class _Judgement:
         self.engine.view("told", "SELECT * FROM told_by_reader")
         for name, *cells in self.engine.rows(sql.FIRST_DELIVERED):
             pipe, (epoch, seq) = str(name), integers(cells)
-            if self.readers.begins_at(pipe):
-                self.first.setdefault(pipe, (epoch, seq))
+            self.readers.came(pipe, (epoch, seq))
 
-    def _before_they_began(self) -> Iterator[Row]:
-        """What may have been in a stream before a reader began that does not read all of it."""
+    def _before_they_began(self) -> list[Row]:
+        """What may have been in a stream before a reader began that does not read all of it: it is taken out of
+        what was accepted, and unknown."""
+        found: list[Row] = []
         for pipe, epochs in self.log.accepted.items():
-            first = self.first.get(pipe)
+            first = self.readers.first.get(pipe)
             for epoch, ranges in epochs.items() if self.readers.begins_at(pipe) else ():
-                for low, high in ranges:
-                    end = high if first is None or epoch < first[0] else first[1] - 1
-                    if low <= (end := min(end, high)) and (first is None or epoch <= first[0]):
+                for low, high in list(ranges):
+                    end = high if first is None or epoch < first[0] else min(high, first[1] - 1)
+                    if low <= end and (first is None or epoch <= first[0]):
                         columns = (pipe, epoch, low, end - low + 1)
-                        yield Row("", "", 0, 0, "", 0, Kind.UNKNOWN.value, *columns)
+                        found.append(Row("", "", 0, 0, "", 0, Kind.UNKNOWN.value, *columns))
+                        ranges.discard(low, end)
+        return found
 
     def _came_out_by(self) -> str:
         return sql.SETTLED_AND_DEAD if self.facts.has_letters else sql.SETTLED
@@ -595,6 +610,8 @@ class _Judgement:
         return self._behind
 
     def _is_at_rest(self, channel: str, missing: int) -> bool:
+        if self._is_alone:
+            return False
         if self.question.at_rest is not None:
             return self.question.at_rest
         return self.facts.rest.of(channel, self.latest.get(channel) if missing else None)
@@ -609,7 +626,7 @@ class _Judgement:
     def _outcomes(
         self, name: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool
     ) -> Mapping[Atom, PropertyOutcome]:
-        if self.facts.broken or self._hole(name):
+        if self.facts.broken or self._hole(name) or self._is_alone:
             return dict.fromkeys(Atom, PropertyOutcome.UNDECIDED)
         counted = {
             Atom.NO_LOSS: count.missing,
@@ -623,12 +640,7 @@ class _Judgement:
         }
         is_unsent = untold > 0 and not sent
         is_before = not count.missing and self._why_unknown(name)
-        if (
-            not is_at_rest
-            or is_unsent
-            or is_before
-            or (self.has_trimmed_end and count.missing)
-        ):
+        if not is_at_rest or is_unsent or is_before or (self.has_trimmed_end and count.missing):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
         if self._is_doubtful(name, count):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
@@ -653,6 +665,8 @@ class _Judgement:
 
     def _why(self, channel: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool) -> str:
         told: list[str] = []
+        if self._is_alone:
+            return ALONE
         if not is_at_rest:
             told.append(f"more may come: {count.missing} did not come out yet")
         if self.has_trimmed_end and count.missing:
@@ -685,6 +699,11 @@ class _Judgement:
 
 
 # Rows for tables.
+
+
+def _in_stream(run: StreamRun) -> tuple[Cell, ...]:
+    low = run.entries.index
+    return (run.stream, 0, low, low + len(run.entries.payloads) - 1, "")
 
 
 def _came_out(run: StreamRun, channel: str) -> tuple[Cell, ...]:

@@ -50,17 +50,18 @@ class Posts:
         """The trace of one end."""
         return TraceRecorder(self.folder / f"{name}.jsonl")
 
-    def send(self, *messages: object, producer: str = "posts") -> None:
+    def send(self, *messages: object, pipe: str = "posts") -> None:
         """As one life of a sender."""
-        layer = {"stream": {"producer": producer}}
+        layer = {"stream": {"stream": "posts"}}
         with (
-            self.trace(f"sender-{producer}") as trace,
+            self.trace(f"sender-{pipe}") as trace,
             StreamSender(
-                "posts", layer, store=self.store, trace=trace, retention=self.retention
+                pipe, layer, store=self.store, trace=trace, retention=self.retention
             ) as sender,
         ):
-            sender.send_many(messages)
-            sender.flush()
+            for message in messages:
+                sender.send(message)
+                sender.flush()
 
     def read(
         self,
@@ -136,9 +137,8 @@ def test_two_readers_that_get_all_repeat_nothing(posts: Posts) -> None:
 def test_what_one_reader_loses_is_not_made_up_for_by_another(tmp_path: Path) -> None:
     """A part was trimmed away before the second one had read it."""
     posts = Posts(tmp_path, KEEP)
-    posts.read("mail", start=1)
-    for number in range(COUNT):
-        posts.send("x" * 100 + str(number))
+    for half in (range(COUNT // 2), range(COUNT // 2, COUNT)):
+        posts.send(*("x" * 100 + str(number) for number in half))
         posts.read("mail", start=1)
     posts.read("stats", start=1)
     exact, in_bulk = posts.judged()
@@ -237,7 +237,7 @@ def test_a_trace_without_the_word_reader_is_of_one(posts: Posts) -> None:
 def test_a_reader_is_judged_from_where_it_began(posts: Posts) -> None:
     """It reads from the latest on: what was there before is not lost to it, from whomever it came."""
     posts.send(*range(10))
-    posts.send("of one who is never heard again", producer="gone")
+    posts.send("of one who is never heard again", pipe="gone")
     posts.read("mail")
     posts.read("stats", start="latest")
     posts.send(*range(10, COUNT))
@@ -258,6 +258,41 @@ def test_a_reader_that_begins_at_an_index_is_owed_what_is_behind_it(posts: Posts
     assert sums(exact) == {"posts/stats@posts": "6 sent = 6 settled + 0 dead letters + 0 in flight"}
     assert exact.held
     assert in_bulk.is_held
+
+
+def test_a_reader_that_is_registered_later_is_not_owed_what_was_trimmed_by_then(
+    tmp_path: Path,
+) -> None:
+    """It begins with the earliest that there is, and what a later one finds trimmed away is lost to it."""
+    posts = Posts(tmp_path, KEEP)
+    posts.send("of one who is never heard again", pipe="gone")
+    posts.send(*("x" * 100 + str(number) for number in range(COUNT)))
+    posts.read("mail@home")
+    posts.read("stats", start=1)
+    exact, in_bulk = posts.judged()
+    lost = exact.pipe("posts/stats@posts").lost
+    assert 0 < lost < COUNT
+    assert (one := exact.pipe("posts/mail%40home@posts")).sent == COUNT - lost
+    assert one.unknown == lost
+    for judged in (exact.judged, in_bulk.judged):
+        assert no_loss(judged(), one.pipe).standing is Standing.HELD
+        assert no_loss(judged(), "posts/mail%40home@gone").standing is Standing.UNJUDGED
+        assert no_loss(judged(), "posts/stats@posts").standing is Standing.BROKEN
+
+
+def test_a_producer_who_comes_later_owes_all_to_a_reader(posts: Posts) -> None:
+    """Its first message was accepted, and is not in the stream: it was not there before the reader began."""
+    posts.send(0, 1)
+    posts.read("stats", start=2)
+    posts.send(*range(3), pipe="new")
+    posts.read("stats", start=2)
+    rows = [row for file in posts.traces for row in file]
+    told = [row.pipe for row in rows if row.kind == Kind.PASSED and '"began":true' in row.detail]
+    assert told == ["posts@posts"]  # by the life that began
+    exact, _ = posts.judged()
+    assert sums(exact)["posts/stats@new"] == "3 sent = 3 settled + 0 dead letters + 0 in flight"
+    assert sums(exact)["posts/stats@posts"] == "1 sent = 1 settled + 0 dead letters + 0 in flight"
+    assert exact.held
 
 
 def test_what_a_reader_loses_behind_its_beginning_is_lost(posts: Posts) -> None:

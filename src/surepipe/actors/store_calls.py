@@ -94,8 +94,9 @@ class StreamAccess(Protocol):
         when the store does not say, StoreReset when the stream is gone."""
         ...
 
-    def tell_beginning(self, tell: Callable[[str, int, int], object]) -> None:
-        """Tell of each producer which message (epoch, seq) a reader begins behind that has no place yet."""
+    def tell_beginning(self, tell: Callable[[str, int, int], object], *, always: bool) -> None:
+        """Tell of each producer which message (epoch, seq) a reader begins behind that has no place yet; unless
+        ``always``, not of one that begins at the first of all."""
         ...
 
     def readers(self) -> tuple[str, ...]:

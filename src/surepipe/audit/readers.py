@@ -56,6 +56,7 @@ class StreamReaders:
                 last = (row.epoch, row.seq + 1)
                 self.first[pipe] = max(self.first.get(pipe, last), last)
                 self._told.add(pipe)
+                self._starts.setdefault(pipe.partition("@")[0], "earliest")
 
     def came(self, pipe: str, message: Message) -> None:
         """This one was handed over, after all rows were seen."""
@@ -69,7 +70,9 @@ class StreamReaders:
             self._streams[pipe] = stream
         if reader is None and not row.node.endswith("/receiver"):
             return
-        name = f"{pipe}/{reader}" if reader and reader != pipe else pipe
+        # Behind the first @ is the producer, for whoever reads the name of a channel.
+        own = str(reader or pipe).replace("@", "%40")
+        name = pipe if own == pipe else f"{pipe}/{own}"
         self._own[row.run, row.node] = name
         self._names.setdefault(stream, set()).add(name)
         if (start := str(facts.get("start", ""))) not in _FROM_THE_START:

@@ -210,8 +210,9 @@ class ReceiverEnd(NodeEnd):
             self._trace.start(self.address, self.traced_pipe, **self._reads)
             trace = ReceiverTrace(self._trace, self.address, self.traced_pipe)
             actor.traced_by(trace)
-            if self._stream is not None and self._begins_later and not self._trace.with_reasons:
-                self._stream.tell_beginning(trace.began)
+            if self._stream is not None and not self._trace.with_reasons and len(self._layers) == 1:
+                start = stream_layer(self._layers).start
+                self._stream.tell_beginning(trace.began, always=start not in ("earliest", 1))
         return actor
 
     def is_at_rest(self, host: Host[Any]) -> bool:
@@ -529,10 +530,6 @@ class ReceiverEnd(NodeEnd):
         if layer.stream:
             place["stream"] = layer.stream
         return place
-
-    @property
-    def _begins_later(self) -> bool:
-        return stream_layer(self._layers).start not in ("earliest", 1) and len(self._layers) == 1
 
     @property
     def starts_at_latest(self) -> bool:

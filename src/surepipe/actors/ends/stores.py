@@ -589,13 +589,17 @@ class ReaderBeginning:
     message of a producer that it meets tells it, if nothing was trimmed away before.
     """
 
-    def __init__(self, store: Store, stream: str, tell: Callable[[str, int, int], object]) -> None:
+    def __init__(
+        self, store: Store, stream: str, tell: Callable[[str, int, int], object], always: bool
+    ) -> None:
         self._store = store
         self._stream = stream
         self._tell = tell
+        self._is_told_always = always
         self._met: set[str] | None = None
         """The producers that were told of; None while there is nothing to tell."""
-        self._is_at_end = False
+        self._before: set[str] = set()
+        """The producers that had anything in the stream when the reader began."""
 
     def see(self, request: object, outcome: object, *, has_no_place: bool) -> None:
         """An answer of the store. ``has_no_place``: the reader was not registered when it was asked."""
@@ -605,18 +609,19 @@ class ReaderBeginning:
             for one in outcome.entries:
                 if one.producer not in self._met:
                     self._met.add(one.producer)
-                    place = (0, 0) if self._is_at_end else (one.epoch, one.first - 1)
-                    self._tell(one.producer, *place)
+                    is_new = one.producer not in self._before
+                    self._tell(one.producer, *((0, 0) if is_new else (one.epoch, one.first - 1)))
         elif isinstance(outcome, Trimmed | Reset | Ahead | Diverged):
             self._met = None
 
     def _begin(self, index: int) -> None:
-        self._met = set()
         info = self._store.info(self._stream)
-        self._is_at_end = isinstance(info, StreamInfo) and info.next == index
-        if isinstance(info, StreamInfo) and self._is_at_end:
+        if not isinstance(info, StreamInfo) or (index == 1 and not self._is_told_always):
+            return
+        self._met, self._before = set(), {one.producer for one in info.producers}
+        if info.next == index:
+            self._met |= self._before
             for one in info.producers:
-                self._met.add(one.producer)
                 self._tell(one.producer, one.epoch, one.last)
 
 
@@ -806,9 +811,10 @@ class StreamStores:
             self._is_known = True
         return outcome
 
-    def tell_beginning(self, tell: Callable[[str, int, int], object]) -> None:
-        """Tell of each producer which message a reader begins behind that has no place yet."""
-        self._beginning = ReaderBeginning(self._streams, self.stream, tell)
+    def tell_beginning(self, tell: Callable[[str, int, int], object], *, always: bool) -> None:
+        """Tell of each producer which message a reader begins behind that has no place yet; unless ``always``, not
+        of one that begins at the first of all."""
+        self._beginning = ReaderBeginning(self._streams, self.stream, tell, always)
 
     def stop_waiting(self) -> bool:
         """End the waits that are under way; False when the store has no such means."""

@@ -36,6 +36,8 @@ AUDITED: tuple[str, ...] = ("P1", "P2", "P3", "P4", "P6g", "P8", "P17")
 _ATOMS = {one: str(atom) for atom, one in ATOMS.items()}
 _WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED}
 CASES = 10
+CHANNELS_MAX = 3
+"""So many channels of a pipe are told one by one where the same holds of all."""
 LOADED = '"loaded":true'
 STEPS_MISSING = "steps are missing from the trace"
 BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
@@ -246,20 +248,31 @@ class Audit:
         yield from (f"broken trace: {text}" for text in self.broken)
         if self.torn:
             yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
+        alike: dict[tuple[str, ...], list[str]] = {}
         for pipe in self.pipes:
-            yield f"{pipe.pipe}: {pipe.sum}"
-            if pipe.repeated or pipe.out_of_order or pipe.gaps:
-                yield (
-                    f"  {pipe.repeated} repeated, {pipe.out_of_order} out of order, {pipe.gaps} gaps "
-                    f"(widest {pipe.widest})"
-                )
-            for finding in pipe.findings:
-                is_promised = (
-                    finding.id in pipe.promised or finding.outcome is PropertyOutcome.UNDECIDED
-                )
-                yield f"  {finding.told(promised=is_promised)}"
-                for case in finding.cases if is_promised else ():
-                    yield f"    step {case.step}: {case.sentence}"
+            kind = (pipe.pipe.partition("@")[0], *_told_of(pipe))
+            alike.setdefault(kind, []).append(pipe.pipe)
+        for (base, total, *rest), names in alike.items():
+            few = names if len(names) <= CHANNELS_MAX else names[:1]
+            more = "" if few == names else f" and {len(names) - 1} channels more of {base}, each"
+            for name in few:
+                yield f"{name}{more}: {total}"
+                yield from rest
+
+
+def _told_of(pipe: PipeAudit) -> Iterator[str]:
+    """What is told of a channel: its sum, and a line for each thing."""
+    yield pipe.sum
+    if pipe.repeated or pipe.out_of_order or pipe.gaps:
+        yield (
+            f"  {pipe.repeated} repeated, {pipe.out_of_order} out of order, {pipe.gaps} gaps "
+            f"(widest {pipe.widest})"
+        )
+    for finding in pipe.findings:
+        is_promised = finding.id in pipe.promised or finding.outcome is PropertyOutcome.UNDECIDED
+        yield f"  {finding.told(promised=is_promised)}"
+        for case in finding.cases if is_promised else ():
+            yield f"    step {case.step}: {case.sentence}"
 
 
 @dataclass

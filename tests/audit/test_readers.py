@@ -234,6 +234,25 @@ def test_a_trace_without_the_word_reader_is_of_one(posts: Posts) -> None:
     assert found.held
 
 
+def test_lives_of_an_older_version_are_those_of_the_one_reader_that_has_a_name(
+    posts: Posts,
+) -> None:
+    """A trace that was begun before the version was changed."""
+    posts.send(*range(10))
+    posts.read("mail")
+    posts.send(*range(10, COUNT))
+    posts.read("mail")
+    rows = [row for file in posts.traces for row in file]
+    first = next(row.run for row in rows if row.kind == Kind.DELIVERED)
+    old = [
+        replace(row, detail=row.detail.replace('"reader":', '"was":')) if row.run == first else row
+        for row in rows
+    ]
+    found = audit(old)
+    assert sums(found) == {"posts/mail@posts": ALL}
+    assert found.held
+
+
 def test_a_reader_is_judged_from_where_it_began(posts: Posts) -> None:
     """It reads from the latest on: what was there before is not lost to it, from whomever it came."""
     posts.send(*range(10))

@@ -40,12 +40,20 @@ class StreamReaders:
     """The stream of each pipe, where that has another name."""
     _names: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
     """Of each stream, what its readers are called."""
+    _named: dict[str, set[str]] = field(default_factory=dict[str, set[str]])
+    """The same of each pipe."""
+    _wordless: dict[Speaker, str] = field(default_factory=dict[Speaker, str])
+    """The pipes of lives that tell no name, as those of older versions."""
     _starts: dict[str, str] = field(default_factory=dict[str, str])
     """Where those begin that don't read all."""
     first: dict[str, Message] = field(default_factory=dict[str, Message])
     """Of each channel of such a reader, the first message that is owed to it."""
     _told: set[str] = field(default_factory=set[str])
     """The channels of which it has told that itself; of others it is the first that came."""
+
+    _found: dict[tuple[str, str, str], list[Place]] = field(
+        default_factory=dict[tuple[str, str, str], list[Place]]
+    )
 
     def see(self, row: Row) -> None:
         """A row ``start``, or ``passed``; others say nothing of this."""
@@ -64,17 +72,21 @@ class StreamReaders:
             self.first[pipe] = min(self.first.get(pipe, message), message)
 
     def _see_start(self, row: Row) -> None:
+        self._found.clear()
         pipe, facts = row.pipe.partition("@")[0], facts_of(row)
         stream, reader = str(facts.get("stream", pipe)), facts.get("reader")
         if stream != pipe:
             self._streams[pipe] = stream
-        if reader is None and not row.node.endswith("/receiver"):
+        if reader is None:
+            if row.node.endswith("/receiver"):
+                self._wordless[row.run, row.node] = pipe
             return
         # Behind the first @ is the producer, for whoever reads the name of a channel.
-        own = str(reader or pipe).replace("@", "%40")
+        own = str(reader).replace("@", "%40")
         name = pipe if own == pipe else f"{pipe}/{own}"
         self._own[row.run, row.node] = name
         self._names.setdefault(stream, set()).add(name)
+        self._named.setdefault(pipe, set()).add(name)
         if (start := str(facts.get("start", ""))) not in _FROM_THE_START:
             self._starts[name] = start
 
@@ -85,14 +97,35 @@ class StreamReaders:
 
     def places(self, run: str, node: str, pipe: str) -> list[Place]:
         """Where what this node tells of a pipe belongs."""
+        found = self._found.get((run, node, pipe))
+        if found is None:
+            found = self._found[run, node, pipe] = self._places(run, node, pipe)
+        return found
+
+    def _places(self, run: str, node: str, pipe: str) -> list[Place]:
         base, at, producer = pipe.partition("@")
         own = self._own.get((run, node))
+        if own is None and (run, node) in self._wordless:
+            own = self._former(base)
         if own is not None:
             return [(own + at + producer, f"{own}:{node}")]
-        names = sorted(self._names.get(self._streams.get(base, base), (base,)))
+        names = self._all_of(self._streams.get(base, base)) or [base]
         if names == [base]:
             return [(pipe, node)]
         return [(name + at + producer, f"{name}:{node}") for name in names]
+
+    def _all_of(self, stream: str) -> list[str]:
+        wordless = {
+            self._former(pipe)
+            for pipe in set(self._wordless.values())
+            if self._streams.get(pipe, pipe) == stream
+        }
+        return sorted(self._names.get(stream, set()) | wordless)
+
+    def _former(self, pipe: str) -> str:
+        """What a life is called that tells no name: as the others of its pipe, if they have all the same."""
+        names = self._named.get(pipe, set())
+        return next(iter(names)) if len(names) == 1 else pipe
 
     def begins_at(self, pipe: str) -> str:
         """Where the reader of this pipe begins that does not read all of its stream; empty for one that does."""

@@ -96,6 +96,19 @@ def test_no_good_run_is_called_broken_and_no_planted_error_held(seed: int, here:
     checked(seed, here, dict.fromkeys(COUNTED, 0))
 
 
+def with_a_reader(seed: int) -> shapes.Shape:
+    """As it is drawn, and whoever reads a stream has a name of his own."""
+    shape, carried = shapes.drawn(seed), "route: {kind: sqlite, store: main}"
+    assert carried in shape.text
+    layers = "layers: [{stream: {start: earliest, reader: named}}]"
+    return replace(shape, text=shape.text.replace(carried, f"{carried}, {layers}"))
+
+
+def test_a_reader_with_a_name_of_its_own_is_judged_as_any(here: Path) -> None:
+    """Lanes behind a stream, in a process that is killed."""
+    checked(11, here, dict.fromkeys(COUNTED, 0), with_a_reader)
+
+
 FIELD = f"""\
 version: 1
 name: shop

@@ -12,10 +12,12 @@ from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.bulk.judging import Match
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.trace_file import TraceRecorder
+from surepipe.cli.output import Exit
 from surepipe.core.claims import Atom
 from surepipe.core.store_requests import KEEP_ALL, Created, Stored, Trimmed
 from surepipe.errors import ConfigurationError
 from surepipe.storage import Level, SqliteStore
+from tests.cli.kit import Command
 
 
 def words(*numbers: int) -> list[bytes]:
@@ -140,6 +142,21 @@ def test_a_stream_beside_the_trace_of_its_reader(tmp_path: Path) -> None:
         "100 sent = 100 settled + 0 dead letters + 0 in flight"
     ]
     assert found.is_held
+
+
+@pytest.mark.parametrize("options", ["", "--at-rest", "--expect no-loss --at-rest"])
+def test_a_stream_alone_tells_nothing_of_delivery(
+    hop: Hop, capsys: pytest.CaptureFixture[str], options: str
+) -> None:
+    """Nobody has read it: what is in it is no message that came out."""
+    hop.put("sent", words(1, 2, 3))
+    told = Command(capsys)("audit", f"{hop.path}#sent", *options.split())
+    assert told.code == Exit.NOT_EXERCISED
+    assert "sent: 3 sent = 0 settled + 0 dead letters + 3 in flight" in told.out
+    assert "not judged: sent: no-loss, because there is only this stream" in " ".join(
+        told.out.split()
+    )
+    assert "held" not in told.out
 
 
 def test_a_stream_that_is_not_there_is_refused(hop: Hop) -> None:

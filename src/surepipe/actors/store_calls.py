@@ -94,6 +94,11 @@ class StreamAccess(Protocol):
         when the store does not say, StoreReset when the stream is gone."""
         ...
 
+    def tell_beginning(self, tell: Callable[[str, int, int], object], *, always: bool) -> None:
+        """Tell of each producer which message (epoch, seq) a reader begins behind that has no place yet; unless
+        ``always``, not of one that begins at the first of all."""
+        ...
+
     def readers(self) -> tuple[str, ...]:
         """Who is registered as reading the stream; nobody where the store does not say."""
         ...

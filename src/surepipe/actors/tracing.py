@@ -73,7 +73,7 @@ class Tracing:
         self._lock = threading.Lock()
         self._lives: dict[str, int] = {}
         self._steps: dict[str, int] = {}
-        self._promise = ""
+        self._promise: Mapping[str, object] = {}
         self._is_broken = False
         self.with_digests = sink.with_digests
         self.with_reasons = getattr(sink, "with_reasons", False) is True
@@ -84,7 +84,7 @@ class Tracing:
         facts: dict[str, object] = {"claim": claim}
         if stored:
             facts["confirms"] = "stored"
-        self._promise = _text(facts)
+        self._promise = facts
 
     def row(self, node: str, kind: str, pipe: str = "", **columns: str | int) -> None:
         """Write a row of this node."""
@@ -104,14 +104,15 @@ class Tracing:
                 self._is_broken = True
                 logger.exception("a row of the trace could not be written, an audit will say so")
 
-    def start(self, node: str, pipe: str) -> None:
-        """A new life of this node."""
+    def start(self, node: str, pipe: str, **facts: object) -> None:
+        """A new life of this node, and what else is to be known of it. (A simulation knows all ends.)"""
         if not self._lives:
             self.row("run", "run", detail=_text({"clock": "wall", "format": TRACE_FORMAT}))
         with self._lock:
             self._lives[node] = self._lives.get(node, 0) + 1
             self._steps[node] = 0
-        self.row(node, "start", pipe, detail=self._promise)
+        told = dict(self._promise) if self.with_reasons else {**self._promise, **facts}
+        self.row(node, "start", pipe, detail=_text(told) if told else "")
 
     def woken(self, node: str, pipe: str) -> None:
         """A deadline of this node has passed."""
@@ -356,6 +357,11 @@ class ReceiverTrace:
             pipe = _of_producer(self._pipe, producer)
             count = last - first + 1
             self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=first, count=count)
+
+    def began(self, producer: str, epoch: int, seq: int) -> None:
+        """A reader that does not read all of its stream begins behind this message of a producer."""
+        pipe, detail = _of_producer(self._pipe, producer), _text({"began": True})
+        self._tracing.row(self._node, "passed", pipe, epoch=epoch, seq=seq, detail=detail)
 
     def settled(self, work: Work, through: int) -> None:
         """The consumer has come so far with a work; from any thread."""

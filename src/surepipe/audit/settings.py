@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import cast
 
 from surepipe.audit.trace import Row
-from surepipe.core.claims import Atom
+from surepipe.core.claims import Atom, Fault
 
 ALWAYS: tuple[str, ...] = (
     *("P1", "P8", "P9", "P10", "P11", "P12", "P13", "P14", "P16", "P17", "P18", "P19", "P20"),
@@ -98,6 +98,64 @@ def claimed(claim: Claim, faults: Iterable[str]) -> frozenset[str]:
     return frozenset(
         ATOMS[atom] for atom in Atom if atom in claim and occurring <= frozenset(claim[atom])
     )
+
+
+@dataclass
+class EndClaims:
+    """What the ends of each pipe promise, as the rows ``start`` of their nodes tell it.
+
+    An end knows its own side, and takes the other for what it may be. So an atom is promised where both ends do
+    promise it, and each has the last word on what becomes of it when it fails itself. Of several lives, and of
+    several senders, the one that promises least counts.
+    """
+
+    _sides: dict[str, dict[str, Claim]] = field(default_factory=dict[str, dict[str, Claim]])
+
+    def see(self, row: Row) -> None:
+        """A row ``start``."""
+        facts = facts_of(row)
+        if not row.pipe or "claim" not in facts:
+            return
+        sides = self._sides.setdefault(row.pipe.partition("@")[0], {})
+        side, claim = row.node.rpartition("/")[2], claim_of(facts["claim"])
+        known = sides.get(side, claim)
+        sides[side] = {
+            atom: tuple(fault for fault in known[atom] if fault in claim[atom])
+            for atom in known
+            if atom in claim
+        }
+
+    def on(self, pipe: str) -> Claim | None:
+        """What is promised of a pipe; None where no end tells it."""
+        sides = self._sides.get(pipe.partition("@")[0])
+        if not sides:
+            return None
+        first, *others = sides.values()
+        atoms = [atom for atom in first if all(atom in claim for claim in others)]
+        return {atom: tuple(sorted(_tolerated(atom, sides))) for atom in atoms}
+
+
+def _tolerated(atom: str, sides: Mapping[str, Claim]) -> set[str]:
+    """The faults that an atom survives: each side speaks of its own, and all of those that are nobody's."""
+    found = {fault for claim in sides.values() for fault in claim[atom]}
+    return {
+        fault
+        for fault in found
+        if all(
+            fault in claim[atom]
+            for side, claim in sides.items()
+            if (owner := _OWNERS.get(fault, side)) == side or owner not in sides
+        )
+    }
+
+
+_OWNERS: Mapping[str, str] = {
+    Fault.SENDER_CRASH.value: "sender",
+    Fault.SENDER_ZOMBIE.value: "sender",
+    Fault.RECEIVER_CRASH.value: "receiver",
+    Fault.RECEIVER_ZOMBIE.value: "receiver",
+    Fault.HANDLER_FAILURE.value: "receiver",
+}
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,9 @@ class Kind(StrEnum):
     * ``delivered``: with lanes, key: a digest of the key that all these messages have.
     * ``dead``: only when the letter is stored as a new one; cause. One that a sender writes was given up. early:
       it is told before that, and a later life may tell it again; kept: it waits for a person, in a book.
-    * ``start``: pipe and claim, in real runs; the first wake of its machine. A start of a node without a crash
-      before is a takeover. ``crash``: exception, if a machine raised it.
+    * ``start``: pipe and claim, in real runs, and of an end at a stream: reader, start (earliest, latest or an
+      index), stream (if it has another name than the pipe); the first wake of its machine. A start of a node
+      without a crash before is a takeover. ``crash``: exception, if a machine raised it.
     * ``transmit``, ``copied``, ``arrived``, ``lost``: frame, its kind. Of a confirm seq and count are a run that
       it declares settled.
     * ``appended``: stream, index of the first. ``committed``: stream, reader, next.
@@ -52,7 +53,8 @@ class Kind(StrEnum):
     * ``opened``: sink, bytes: how long the file of a sink was when its process opened it; source, row: the row
       of a source behind which its process goes on.
     * ``passed``: messages that the stored position of the readers is behind, told by a life as it begins. Without
-      a count, of a producer of a stream: this message, and all before it.
+      a count, of a producer of a stream: this message, and all before it. began: they were there before the
+      reader.
     * ``fault``: fault, its id. ``phase``: phase, and of a drain network (fast or slow) and load.
     * ``end``: quiescent, limit, nodes {name: deadline, idle, gauges, waiting, next}; in real runs there is one for
       each node, with quiescent.

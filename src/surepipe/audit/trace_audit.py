@@ -23,7 +23,8 @@ from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
 from surepipe.audit.properties.judge import Judge
 from surepipe.audit.properties.ledger import PipeHistory
-from surepipe.audit.settings import ATOMS, claimed, facts_of, number
+from surepipe.audit.readers import RowsByReader, StreamReaders
+from surepipe.audit.settings import ATOMS, Settings, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_file import TraceFile
 from surepipe.core.claims import Fault
@@ -35,6 +36,8 @@ AUDITED: tuple[str, ...] = ("P1", "P2", "P3", "P4", "P6g", "P8", "P17")
 _ATOMS = {one: str(atom) for atom, one in ATOMS.items()}
 _WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED}
 CASES = 10
+CHANNELS_MAX = 3
+"""So many channels of a pipe are told one by one where the same holds of all."""
 LOADED = '"loaded":true'
 STEPS_MISSING = "steps are missing from the trace"
 BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
@@ -50,7 +53,7 @@ IN_WORK = (
 )
 _FIRST = frozenset((Kind.ACCEPTED, Kind.UNKNOWN, Kind.REJECTED, Kind.RENUMBERED, Kind.START))
 _LAST = frozenset((Kind.CONFIRMED,))
-Rows: TypeAlias = Sequence[Row] | TraceFile
+Rows: TypeAlias = Sequence[Row] | TraceFile | RowsByReader
 """Rows that can be read more than once."""
 
 
@@ -245,20 +248,31 @@ class Audit:
         yield from (f"broken trace: {text}" for text in self.broken)
         if self.torn:
             yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
+        alike: dict[tuple[str, ...], list[str]] = {}
         for pipe in self.pipes:
-            yield f"{pipe.pipe}: {pipe.sum}"
-            if pipe.repeated or pipe.out_of_order or pipe.gaps:
-                yield (
-                    f"  {pipe.repeated} repeated, {pipe.out_of_order} out of order, {pipe.gaps} gaps "
-                    f"(widest {pipe.widest})"
-                )
-            for finding in pipe.findings:
-                is_promised = (
-                    finding.id in pipe.promised or finding.outcome is PropertyOutcome.UNDECIDED
-                )
-                yield f"  {finding.told(promised=is_promised)}"
-                for case in finding.cases if is_promised else ():
-                    yield f"    step {case.step}: {case.sentence}"
+            kind = (pipe.pipe.partition("@")[0], *_told_of(pipe))
+            alike.setdefault(kind, []).append(pipe.pipe)
+        for (base, total, *rest), names in alike.items():
+            few = names if len(names) <= CHANNELS_MAX else names[:1]
+            more = "" if few == names else f" and {len(names) - 1} channels more of {base}, each"
+            for name in few:
+                yield f"{name}{more}: {total}"
+                yield from rest
+
+
+def _told_of(pipe: PipeAudit) -> Iterator[str]:
+    """What is told of a channel: its sum, and a line for each thing."""
+    yield pipe.sum
+    if pipe.repeated or pipe.out_of_order or pipe.gaps:
+        yield (
+            f"  {pipe.repeated} repeated, {pipe.out_of_order} out of order, {pipe.gaps} gaps "
+            f"(widest {pipe.widest})"
+        )
+    for finding in pipe.findings:
+        is_promised = finding.id in pipe.promised or finding.outcome is PropertyOutcome.UNDECIDED
+        yield f"  {finding.told(promised=is_promised)}"
+        for case in finding.cases if is_promised else ():
+            yield f"    step {case.step}: {case.sentence}"
 
 
 @dataclass
@@ -271,6 +285,7 @@ class _Edges:
     broken: Sequence[str]
     latest: Mapping[str, int]
     """When each pipe accepted its last message."""
+    readers: StreamReaders
     by_confirm: Mapping[str, int] = field(default_factory=dict[str, int])
     doubtful: Mapping[str, int] = field(default_factory=dict[str, int])
 
@@ -486,8 +501,15 @@ def audit(*traces: Rows) -> Audit:
     of its own.
     """
     run_row = _run_row(traces)
+    torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
+    steps = _Steps(Settings.read(run_row).real)
+    for row in _merged(traces):
+        steps.see(row)
+    readers = _readers_in(traces)
+    if not readers.are_plain:
+        traces = tuple(RowsByReader(rows, readers) for rows in traces)
     judge = Judge([one for one in AUDITED if one != "P2"], run_row, cases_max=CASES)
-    steps, rest, numbers = _Steps(judge.settings.real), Rest(), MissingNumbers()
+    rest, numbers = Rest(), MissingNumbers()
     deliveries = Deliveries()
     late = LateRows(_merged(traces) if judge.settings.real else ())
     for kind in (Kind.DELIVERED, Kind.SETTLED):
@@ -496,12 +518,11 @@ def audit(*traces: Rows) -> Audit:
                 deliveries.see(row)
     latest: dict[str, int] = {}
     for row in _merged(traces):
-        steps.see(row)
         rest.see(row)
         numbers.see(row)
         if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
             latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
-    edges = _Edges(rest, numbers, deliveries, steps.broken, latest)
+    edges = _Edges(rest, numbers, deliveries, steps.broken, latest, readers)
     if judge.settings.real:
         in_work = KilledWork(late.in_order(_merged(traces)))
         edges.by_confirm, edges.doubtful = in_work.count, in_work.doubtful
@@ -511,7 +532,6 @@ def audit(*traces: Rows) -> Audit:
             judge.see(row)
     judge.finish()
     books = [book for book in judge.books.pipes.values() if not book.layer]
-    torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
     told = [_audited(judge, book, edges) for book in books if _is_told_of(book)]
     return Audit(
         tuple(sorted(told, key=lambda one: one.pipe)),
@@ -523,6 +543,19 @@ def audit(*traces: Rows) -> Audit:
             if _is_told_of(book)
         ),
     )
+
+
+def _readers_in(traces: Sequence[Rows]) -> StreamReaders:
+    readers = StreamReaders()
+    for trace in traces:
+        for row in trace:
+            readers.see(row)
+    for trace in traces if not readers.are_plain else ():
+        for row in trace:
+            if row.kind == Kind.DELIVERED and row.count:
+                for pipe, _ in readers.places(row.run, row.node, row.pipe):
+                    readers.came(pipe, (row.epoch, row.seq))
+    return readers
 
 
 def _run_row(traces: Sequence[Rows]) -> Row:
@@ -637,6 +670,9 @@ def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     doubtful, by_confirm = edges.doubtful.get(book.pipe, 0), edges.by_confirm.get(book.pipe, 0)
     if count and doubtful >= count and judge.books.is_confirmed_by_store(book.pipe):
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, count, why=IN_WORK.format(count))
+    before = sum(last - first + 1 for first, last in book.optional) if not count else 0
+    if why := edges.readers.why_unknown(book.pipe, before):
+        return AuditFinding("P2", PropertyOutcome.UNDECIDED, why=why)
     if not count:
         why = BY_CONFIRM.format(by_confirm)
         return AuditFinding("P2", PropertyOutcome.HELD, why=why if by_confirm else "")

@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from hashlib import blake2b
 from pathlib import Path
 from typing import cast
@@ -52,6 +52,7 @@ from surepipe.pipelines.run.pipes import pipe_name
 from surepipe.pipelines.run.real import RealEnvironment
 from surepipe.pipelines.sources.files import CsvFile, ParquetFile, files_beside
 from surepipe.pipes.stack.boundary import Boundary
+from surepipe.pipes.stream.options import stream_layer
 from surepipe.storage.positions import READER
 
 LINES_MAX = 20_000_000
@@ -194,7 +195,7 @@ class _Accounting:
                 "what came back may have been sent again, and no row tells it from other messages",
             )
             return
-        came = sum(one.accepted for one in self._channels(pipe))
+        came = sum(one.accepted for one in self._sent(pipe))
         self._compare(pipe, came, self._into(pipe))
 
     def _account_for_sink(self, sink: AnySink) -> None:
@@ -350,12 +351,27 @@ class _Accounting:
         """Those of a pipe. Between parties each message has rows on two ways, into the party that sends and on to
         what the other side did with it; ``is_behind`` asks for the second."""
         name = pipe_name(self._plan, pipe)
-        found = ((one, *one.channel.partition("@")[::2]) for one in self._numbers)
+        read_as = {name, f"{name}/{stream_layer(pipe.stack).reader}"}
+        found = ((one, *one.channel.partition("@")) for one in self._numbers)
         return [
-            one
-            for one, of_pipe, producer in found
-            if of_pipe == name and (pipe.ibc is None or (producer == PARTY) is is_behind)
+            replace(one, channel=name + at + producer)
+            for one, of_pipe, at, producer in found
+            if of_pipe in read_as and (pipe.ibc is None or (producer == PARTY) is is_behind)
         ]
+
+    def _sent(self, pipe: PipePart) -> list[ChannelNumbers]:
+        """Those of what came to this pipe: its stream may have other pipes of the plan as senders, too."""
+        others = {
+            stream_layer(one.stack).producer or pipe_name(self._plan, one)
+            for one in self._plan.order
+            if isinstance(one, PipePart)
+            and one is not pipe
+            and self._stream_of(one) == self._stream_of(pipe)
+        }
+        return [one for one in self._channels(pipe) if one.channel.partition("@")[2] not in others]
+
+    def _stream_of(self, pipe: PipePart) -> str:
+        return stream_layer(pipe.stack).stream or pipe_name(self._plan, pipe)
 
     def _is_open(self) -> str:
         """Why the rows may not tell all that happened: a process did not say how it ended, or told nothing."""

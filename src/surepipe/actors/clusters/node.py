@@ -70,6 +70,9 @@ class NodeStores:
     def stop_waiting(self) -> bool:
         return True
 
+    def tell_beginning(self, tell: Callable[[str, int, int], object], *, always: bool) -> None:
+        """Nobody reads a stream here."""
+
     def end(self) -> tuple[int, int]:
         raise StoreUnavailable("nothing is read from a log after it was opened")
 

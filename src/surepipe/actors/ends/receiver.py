@@ -207,8 +207,12 @@ class ReceiverEnd(NodeEnd):
         actor.ending, actor.finishing = self._is_ending, self._is_finishing
         self._actor = actor
         if self._trace is not None:
-            self._trace.start(self.address, self.traced_pipe)
-            actor.traced_by(ReceiverTrace(self._trace, self.address, self.traced_pipe))
+            self._trace.start(self.address, self.traced_pipe, **self._reads)
+            trace = ReceiverTrace(self._trace, self.address, self.traced_pipe)
+            actor.traced_by(trace)
+            if self._stream is not None and not self._trace.with_reasons and len(self._layers) == 1:
+                start = stream_layer(self._layers).start
+                self._stream.tell_beginning(trace.began, always=start not in ("earliest", 1))
         return actor
 
     def is_at_rest(self, host: Host[Any]) -> bool:
@@ -512,6 +516,20 @@ class ReceiverEnd(NodeEnd):
         layer = stream_layer(self._layers)
         mine = layer.stream or self.name, layer.reader or self.name
         return self._stream is not None and mine == (stream, reader)
+
+    @property
+    def _reads(self) -> dict[str, object]:
+        """Over a stream: who reads it, and from where on, as a trace tells it."""
+        layer = stream_layer(self._layers)
+        if self._stream is None:
+            return {}
+        place: dict[str, object] = {
+            "reader": layer.reader or self.name,
+            "start": layer.start or "earliest",
+        }
+        if layer.stream:
+            place["stream"] = layer.stream
+        return place
 
     @property
     def starts_at_latest(self) -> bool:

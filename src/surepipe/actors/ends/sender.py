@@ -441,7 +441,10 @@ class SenderEnd(NodeEnd):
         actor.ledger.marks += self._outliving
         self._outliving = ()
         if self._trace is not None:
-            self._trace.start(self.address, self.traced_pipe)
+            stream = stream_layer(self._layers).stream
+            self._trace.start(
+                self.address, self.traced_pipe, **({"stream": stream} if stream else {})
+            )
             self._sender_trace = SenderTrace(self._trace, self.address, self.traced_pipe)
             actor.traced_by(self._sender_trace)
         return actor

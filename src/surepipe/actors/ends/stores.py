@@ -28,12 +28,14 @@ from surepipe.core.effects import (
 )
 from surepipe.core.store_requests import (
     KEEP_ALL,
+    Ahead,
     AppendRun,
     Batch,
     ClaimReader,
     CommitPosition,
     Committed,
     Created,
+    Diverged,
     Empty,
     Exists,
     Failed,
@@ -49,11 +51,13 @@ from surepipe.core.store_requests import (
     OtherStack,
     Owner,
     Position,
+    Reset,
     Retention,
     Store,
     StoreRequest,
     StreamInfo,
     TransactionalStore,
+    Trimmed,
     Unavailable,
     called,
     is_closed,
@@ -577,6 +581,50 @@ def _may_pass_reader(roles: StoreRoles) -> bool:
     return retention.force or (is_bounded and is_elsewhere)
 
 
+class ReaderBeginning:
+    """Finds out behind which message of each producer a reader begins that does not read all of its stream, for a
+    trace: who audits it can't tell what was there before from what got lost.
+
+    A reader that begins at the end is behind all that the store has. Of one that begins elsewhere the first
+    message of a producer that it meets tells it, if nothing was trimmed away before.
+    """
+
+    def __init__(
+        self, store: Store, stream: str, tell: Callable[[str, int, int], object], always: bool
+    ) -> None:
+        self._store = store
+        self._stream = stream
+        self._tell = tell
+        self._is_told_always = always
+        self._met: set[str] | None = None
+        """The producers that were told of; None while there is nothing to tell."""
+        self._before: set[str] = set()
+        """The producers that had anything in the stream when the reader began."""
+
+    def see(self, request: object, outcome: object, *, has_no_place: bool) -> None:
+        """An answer of the store. ``has_no_place``: the reader was not registered when it was asked."""
+        if isinstance(request, CommitPosition) and has_no_place and isinstance(outcome, Committed):
+            self._begin(request.next)
+        elif self._met is not None and isinstance(outcome, Batch):
+            for one in outcome.entries:
+                if one.producer not in self._met:
+                    self._met.add(one.producer)
+                    is_new = one.producer not in self._before
+                    self._tell(one.producer, *((0, 0) if is_new else (one.epoch, one.first - 1)))
+        elif isinstance(outcome, Trimmed | Reset | Ahead | Diverged):
+            self._met = None
+
+    def _begin(self, index: int) -> None:
+        info = self._store.info(self._stream)
+        if not isinstance(info, StreamInfo) or (index == 1 and not self._is_told_always):
+            return
+        self._met, self._before = set(), {one.producer for one in info.producers}
+        if info.next == index:
+            self._met |= self._before
+            for one in info.producers:
+                self._tell(one.producer, one.epoch, one.last)
+
+
 class StreamStores:
     """The stores of one stream layer: where its messages are, and where its reader's position is."""
 
@@ -592,6 +640,7 @@ class StreamStores:
         self.records: StackRecords | None = None
         self.full = ""
         self._reader = ""
+        self._beginning: ReaderBeginning | None = None
         self._has_no_place = False
         """True while the reader is not registered with the stream: it is refused before that."""
         self._is_known = positions is streams
@@ -747,6 +796,8 @@ class StreamStores:
             self.full = said_of_full(self.stream, outcome) if isinstance(outcome, Full) else ""
         if self.records is None:
             return outcome
+        if self._beginning is not None:
+            self._beginning.see(request, outcome, has_no_place=self._has_no_place)
         if isinstance(request, GetPosition | CommitPosition):
             self._has_no_place = isinstance(outcome, NoPosition) or (
                 self._has_no_place and isinstance(outcome, Unavailable)
@@ -759,6 +810,11 @@ class StreamStores:
                 return why
             self._is_known = True
         return outcome
+
+    def tell_beginning(self, tell: Callable[[str, int, int], object], *, always: bool) -> None:
+        """Tell of each producer which message a reader begins behind that has no place yet; unless ``always``, not
+        of one that begins at the first of all."""
+        self._beginning = ReaderBeginning(self._streams, self.stream, tell, always)
 
     def stop_waiting(self) -> bool:
         """End the waits that are under way; False when the store has no such means."""

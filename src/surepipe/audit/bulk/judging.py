@@ -27,7 +27,8 @@ from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog,
 from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
 from surepipe.audit.in_work import KilledWork, LateRows
 from surepipe.audit.predicates import PropertyOutcome
-from surepipe.audit.settings import ATOMS, Claim, Settings, claim_of, claimed, facts_of
+from surepipe.audit.readers import RowsByReader, StreamReaders
+from surepipe.audit.settings import ATOMS, EndClaims, Settings, claimed, facts_of
 from surepipe.audit.trace import FORMAT, Kind, Row
 from surepipe.audit.trace_audit import (
     BY_CONFIRM,
@@ -56,7 +57,7 @@ class TraceFacts:
     broken: tuple[str, ...] = ()
     settings: Settings = field(default_factory=Settings)
     rest: Rest = field(default_factory=Rest)
-    claims: dict[str, Claim] = field(default_factory=dict[str, Claim])
+    ends: EndClaims = field(default_factory=EndClaims)
     has_letters: bool = False
     stored: set[str] = field(default_factory=set[str])
     """Pipes whose confirms tell that a store has a message, not that it came out."""
@@ -68,7 +69,8 @@ class TraceFacts:
 
     def promised(self, channel: str, sender: str, *, has_dead: bool) -> frozenset[Atom]:
         """The atoms that the channel's own claim holds it to, under the faults that the traces tell of."""
-        claim = self.claims.get(channel.partition("@")[0]) or self.settings.claim_on(channel)
+        told = self.ends.on(channel)
+        claim = self.settings.claim_on(channel) if told is None else told
         faults = (*self.settings.faults, *self.rest.faults(channel, sender, has_dead=has_dead))
         held = claimed(claim, faults)
         return frozenset(atom for atom in Atom if ATOMS[atom] in held)
@@ -95,7 +97,7 @@ def facts_from(rows: Sequence[Row], lives: Sequence[Sequence[Cell]], where: str)
     for row in rows:
         found.rest.see(row)
         if row.kind == Kind.START and row.pipe and "claim" in facts_of(row):
-            found.claims[row.pipe.partition("@")[0]] = claim_of(facts_of(row)["claim"])
+            found.ends.see(row)
             if facts_of(row).get("confirms") == "stored":
                 found.stored.add(row.pipe.partition("@")[0])
     return found
@@ -143,6 +145,10 @@ Match: TypeAlias = Literal["identity", "payload"]
 EXAMPLES = 10
 """Of each kind and channel."""
 CHANNELS_WITH_EXAMPLES = 50
+ALONE = (
+    "there is only this stream, and what was delivered of it is not told: name the trace of its reader, or the "
+    "stream that it was delivered into, behind it"
+)
 MOMENTS = 60
 LATE_MAX = 1_000
 """More rows than this are not told late, they are repeats: as many as one process can have in work."""
@@ -168,6 +174,7 @@ _SPANS: Columns = (
     *(("channel", str), ("number", int), ("epoch", int)),
     *(("low", int), ("high", int), ("base", int)),
 )
+_PLACED: Columns = tuple((name, str) for name in ("run", "node", "pipe", "own_pipe", "own_node"))
 _RANGES: Columns = (("number", int), ("low", int), ("high", int))
 
 
@@ -218,7 +225,10 @@ class _Judgement:
     engine: AuditEngine
     question: Question
     torn: int = 0
+    told: Sequence[Row] = ()
+    """The rows that speak of runs and nodes, as they were told."""
     facts: TraceFacts = field(default_factory=TraceFacts)
+    readers: StreamReaders = field(default_factory=StreamReaders)
     log: SentLog = field(default_factory=SentLog)
     by_confirm: Counter[str] = field(default_factory=Counter[str])
     doubtful: Counter[str] = field(default_factory=Counter[str])
@@ -262,12 +272,18 @@ class _Judgement:
                 self._is_at_rest(name, counts[at].missing) for at, name in enumerate(known.channels)
             ),
             moments=self._moments() if self.question.timeline else (),
-            facts=tuple(self.facts.rows),
+            facts=tuple(self.told),
         )
 
     @property
     def _is_traced(self) -> bool:
         return isinstance(self.question.delivered, Traces) and self.facts.is_real
+
+    @property
+    def _is_alone(self) -> bool:
+        """One stream is all there is. It does not tell what was delivered, as a trace does."""
+        sent = self.question.sent
+        return isinstance(sent, StoredStream) and sent == self.question.delivered
 
     def _may_miss_rows(self, counts: Sequence[_Count]) -> bool:
         return self._is_traced and any(one.missing for one in counts)
@@ -294,11 +310,16 @@ class _Judgement:
         )
         self.has_trimmed_start = bool(sent and sent.is_trimmed)
         self.has_trimmed_end = bool(delivered and delivered.is_trimmed)
+        if sent and self._is_alone:
+            self.engine.put("accepted", _ACCEPTED, map(_in_stream, sent.runs()))
+            self._take_ends()
+            self.engine.put("came_out", _CAME_OUT, ())
+            return
         if sent and delivered and question.match == "payload":
             self._match_payloads(sent, delivered)
             return
         if sent:
-            self.engine.put("accepted", _ACCEPTED, map(_accepted, sent.runs()))
+            self.engine.put("accepted", _ACCEPTED, self._accepted_in(sent))
         else:
             self.engine.view("accepted", sql.ACCEPTED)
         self._take_ends()
@@ -306,6 +327,11 @@ class _Judgement:
             self.engine.put("came_out", _CAME_OUT, self._came_out_of(delivered))
         else:
             self.engine.view("came_out", self._came_out_by())
+
+    def _accepted_in(self, sent: StreamLog) -> Iterator[tuple[Cell, ...]]:
+        for run in sent.runs():
+            for channel, _ in self.readers.places("", "", run.channel):
+                yield (channel, run.entries.epoch, run.entries.first, run.last, "")
 
     def _came_out_of(self, delivered: StreamLog) -> Iterator[tuple[Cell, ...]]:
         """By identity the two streams are one: what a producer has in the second belongs to it in the first."""
@@ -316,8 +342,40 @@ class _Judgement:
             yield _came_out(run, channel_of(stream + partition, run.entries.producer))
 
     def _read_facts(self, where: str) -> None:
-        rows = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.FACTS)]
-        self.facts = facts_from(rows, self.engine.rows(sql.LIVES), where)
+        self.told = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.FACTS)]
+        lives, rows = self.engine.rows(sql.LIVES), self.told
+        for row in rows if isinstance(self.question.delivered, Traces) else ():
+            self.readers.see(row)
+        if not self.readers.are_plain:
+            rows = list(RowsByReader(rows, self.readers))
+            self._tell_by_reader()
+        self.facts = facts_from(rows, lives, where)
+
+    def _tell_by_reader(self) -> None:
+        """Every row stands in the channel of each reader whom it concerns."""
+        speakers = cast("list[tuple[str, str, str]]", self.engine.rows(sql.SPEAKERS))
+        placed = [(*one, *place) for one in speakers for place in self.readers.places(*one)]
+        self.engine.put("placed_by_reader", _PLACED, placed)
+        self.engine.keep("told_by_reader", sql.TOLD_BY_READER)
+        self.engine.view("told", "SELECT * FROM told_by_reader")
+        for name, *cells in self.engine.rows(sql.FIRST_DELIVERED):
+            pipe, (epoch, seq) = str(name), integers(cells)
+            self.readers.came(pipe, (epoch, seq))
+
+    def _before_they_began(self) -> list[Row]:
+        """What may have been in a stream before a reader began that does not read all of it: it is taken out of
+        what was accepted, and unknown."""
+        found: list[Row] = []
+        for pipe, epochs in self.log.accepted.items():
+            first = self.readers.first.get(pipe)
+            for epoch, ranges in epochs.items() if self.readers.begins_at(pipe) else ():
+                for low, high in list(ranges):
+                    end = high if first is None or epoch < first[0] else min(high, first[1] - 1)
+                    if low <= end and (first is None or epoch <= first[0]):
+                        columns = (pipe, epoch, low, end - low + 1)
+                        found.append(Row("", "", 0, 0, "", 0, Kind.UNKNOWN.value, *columns))
+                        ranges.discard(low, end)
+        return found
 
     def _came_out_by(self) -> str:
         return sql.SETTLED_AND_DEAD if self.facts.has_letters else sql.SETTLED
@@ -347,7 +405,7 @@ class _Judgement:
             breaks = cast("list[tuple[str, int, int, int | None]]", self.engine.rows(sql.BREAKS))
         self.log.take_breaks(breaks, self.ends)
         self._look_for_holes()
-        self.log.take_facts(self.facts.rows)
+        self.log.take_facts([*self.facts.rows, *self._before_they_began()])
         if self.log.unknown:
             self._settle_unknown()
         self._look_at_what_came()
@@ -552,6 +610,8 @@ class _Judgement:
         return self._behind
 
     def _is_at_rest(self, channel: str, missing: int) -> bool:
+        if self._is_alone:
+            return False
         if self.question.at_rest is not None:
             return self.question.at_rest
         return self.facts.rest.of(channel, self.latest.get(channel) if missing else None)
@@ -566,7 +626,7 @@ class _Judgement:
     def _outcomes(
         self, name: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool
     ) -> Mapping[Atom, PropertyOutcome]:
-        if self.facts.broken or self._hole(name):
+        if self.facts.broken or self._hole(name) or self._is_alone:
             return dict.fromkeys(Atom, PropertyOutcome.UNDECIDED)
         counted = {
             Atom.NO_LOSS: count.missing,
@@ -579,7 +639,8 @@ class _Judgement:
             for atom, times in counted.items()
         }
         is_unsent = untold > 0 and not sent
-        if not is_at_rest or is_unsent or (self.has_trimmed_end and count.missing):
+        is_before = not count.missing and self._why_unknown(name)
+        if not is_at_rest or is_unsent or is_before or (self.has_trimmed_end and count.missing):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
         if self._is_doubtful(name, count):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
@@ -591,6 +652,9 @@ class _Judgement:
                     found[atom] = PropertyOutcome.UNDECIDED
         return found
 
+    def _why_unknown(self, name: str) -> str:
+        return self.readers.why_unknown(name, self.log.open_submits(name))
+
     def _hole(self, name: str) -> str:
         return self.numbers.missing(name) or self.deliveries.missing(name)
 
@@ -601,10 +665,14 @@ class _Judgement:
 
     def _why(self, channel: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool) -> str:
         told: list[str] = []
+        if self._is_alone:
+            return ALONE
         if not is_at_rest:
             told.append(f"more may come: {count.missing} did not come out yet")
         if self.has_trimmed_end and count.missing:
             told.append("the beginning of what was delivered is trimmed, so loss can't be told")
+        if is_at_rest and not count.missing and (why := self._why_unknown(channel)):
+            told.append(why)
         if untold and self.facts.rows:
             told.append(untold_text(untold, sent))
         elif untold:
@@ -633,8 +701,9 @@ class _Judgement:
 # Rows for tables.
 
 
-def _accepted(run: StreamRun) -> tuple[Cell, ...]:
-    return (run.channel, run.entries.epoch, run.entries.first, run.last, "")
+def _in_stream(run: StreamRun) -> tuple[Cell, ...]:
+    low = run.entries.index
+    return (run.stream, 0, low, low + len(run.entries.payloads) - 1, "")
 
 
 def _came_out(run: StreamRun, channel: str) -> tuple[Cell, ...]:

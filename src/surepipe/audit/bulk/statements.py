@@ -236,6 +236,21 @@ FROM told GROUP BY run, node, incarnation ORDER BY run, node, incarnation
 """
 """Steps are 0, 1, 2 ... in each life, or rows are missing. And whether there are letters at all."""
 
+SPEAKERS = "SELECT DISTINCT run, node, pipe FROM told"
+
+TOLD_BY_READER = """
+SELECT t.run, p.own_node AS node, t.incarnation, t.step, t.time_us, t.kind, p.own_pipe AS pipe, t.epoch, t.seq,
+  t.count, t.layer, t.detail
+FROM told t JOIN placed_by_reader p ON t.run = p.run AND t.node = p.node AND t.pipe = p.pipe
+"""
+"""Rows of streams as often as these have readers."""
+
+FIRST_DELIVERED = """
+SELECT pipe, epoch, min(seq) FROM told WHERE kind = 'delivered' AND layer = '' AND count > 0
+GROUP BY pipe, epoch ORDER BY pipe, epoch
+"""
+"""What was handed over first of each channel, by its epochs."""
+
 FACTS = """
 SELECT run, node, incarnation, step, time_us, kind, pipe, epoch, seq, count, detail FROM told
 WHERE kind IN ('run', 'start', 'crash', 'end', 'renumbered', 'unknown', 'passed', 'made', 'opened')

@@ -13,7 +13,7 @@ from typing import TypeAlias
 
 from surepipe.audit.predicates import OrderJudge
 from surepipe.audit.properties.coverage import Parts, Positions, Reached
-from surepipe.audit.settings import Claim, RunEnd, Settings, claim_of, facts_of, integers, number
+from surepipe.audit.settings import Claim, EndClaims, RunEnd, Settings, facts_of, integers, number
 from surepipe.audit.trace import (
     COUNT,
     DETAIL,
@@ -195,6 +195,7 @@ class PipeHistories:
         self.phase = ""
         self.end: RunEnd | None = None
         self._chosen = chosen
+        self._ends = EndClaims()
         self._claims: dict[str, Settings] = {}
         self._stored: set[str] = set()
         self._running: dict[str, int] = {}
@@ -335,8 +336,9 @@ class PipeHistories:
         if not row.detail:
             return
         facts = facts_of(row)
-        if row.pipe and "claim" in facts:
-            self._claims[row.pipe.partition("@")[0]] = Settings(claim=claim_of(facts["claim"]))
+        self._ends.see(row)
+        if (claim := self._ends.on(row.pipe)) is not None:
+            self._claims[row.pipe.partition("@")[0]] = Settings(claim=claim)
         if facts.get("confirms") == "stored":
             self._stored.add(row.pipe.partition("@")[0])
 

@@ -192,8 +192,6 @@ def _code_of(judged: Sequence[Judged]) -> Exit:
 
 FACTS = frozenset(("run", "start", "crash", "end", "made", "opened"))
 """The kinds of rows that an account of a plan needs."""
-CHANNELS_MAX = 3
-"""So many channels of a pipe are told one by one where the same holds of all."""
 STYLES = {"held": "good", "broken": "bad", "not judged": "warn"}
 
 
@@ -220,6 +218,8 @@ def _ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]
 def _folded(judged: Sequence[Judged]) -> Iterator[Judged]:
     """The same, but where many channels of one pipe are alike (messages that transactions put into a stream, each
     of a producer of its own), the first stands for all."""
+
+    from surepipe.audit.trace_audit import CHANNELS_MAX
 
     def alike(one: Judged) -> Judged:
         return replace(one, part=one.part.partition("@")[0])

@@ -1,0 +1,413 @@
+"""A stream with several readers: each is a channel of its own, by what it promises itself, for both judges."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from surepipe import StreamReceiver, StreamSender
+from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
+from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.settings import EndClaims
+from surepipe.audit.trace import Kind, Row
+from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
+from surepipe.audit.trace_file import TraceFile, TraceRecorder
+from surepipe.core.claims import Atom
+from surepipe.core.store_requests import KEEP_ALL
+from surepipe.pipelines import loads
+from surepipe.storage import MemoryStore, Retention, SqliteStore
+from tests.audit import shapes
+from tests.audit.judges import assert_as_row_by_row
+
+COUNT = 40
+KEEP = Retention(max_bytes=3000, force=True)
+
+
+def rest_of_four(message: int) -> int:
+    """The key of a message."""
+    return message % 4
+
+
+def read_all(message: object) -> None:
+    """A handler."""
+
+
+class Posts:
+    """A stream, what its readers got, and a trace of each end in a folder."""
+
+    def __init__(self, folder: Path, retention: Retention = KEEP_ALL) -> None:
+        self.folder = folder / "traces"
+        self.folder.mkdir()
+        self.store: MemoryStore | SqliteStore = MemoryStore()
+        self.retention = retention
+
+    def trace(self, name: str) -> TraceRecorder:
+        """The trace of one end."""
+        return TraceRecorder(self.folder / f"{name}.jsonl")
+
+    def send(self, *messages: object, pipe: str = "posts") -> None:
+        """As one life of a sender."""
+        layer = {"stream": {"stream": "posts"}}
+        with (
+            self.trace(f"sender-{pipe}") as trace,
+            StreamSender(
+                pipe, layer, store=self.store, trace=trace, retention=self.retention
+            ) as sender,
+        ):
+            for message in messages:
+                sender.send(message)
+                sender.flush()
+
+    def read(
+        self,
+        reader: str,
+        handler: Callable[[object], object] = read_all,
+        *,
+        pipe: str = "posts",
+        start: str | int = "earliest",
+        **options: Any,
+    ) -> None:
+        """As one life of a reader, up to the end of the stream."""
+        options_of_layer = {"stream": "posts", "start": start, "on_trimmed": "skip"}
+        layer = {"stream": options_of_layer | ({"reader": reader} if reader != pipe else {})}
+        with (
+            self.trace(f"reader-{reader}") as trace,
+            StreamReceiver(
+                pipe,
+                layer,
+                store=self.store,
+                trace=trace,
+                retention=self.retention,
+                **options,
+            ) as receiver,
+        ):
+            receiver.receive(handler)
+            assert receiver.catch_up(20)
+
+    @property
+    def traces(self) -> list[TraceFile]:
+        """Of all ends."""
+        return [TraceFile(file) for file in sorted(self.folder.iterdir())]
+
+    def judged(self) -> tuple[Audit, BulkAudit]:
+        """By both judges, who agree."""
+        place = place_of(str(self.folder))
+        in_bulk = judge(DuckEngine(), Question(place, place))
+        exact = audit(*self.traces)
+        rows = sorted((row for file in self.traces for row in file), key=lambda row: row.time_us)
+        assert_as_row_by_row(in_bulk, rows)
+        return exact, in_bulk
+
+
+@pytest.fixture
+def posts(tmp_path: Path) -> Posts:
+    """Nothing is in it."""
+    return Posts(tmp_path)
+
+
+def sums(found: Audit) -> dict[str, str]:
+    """What became of the messages of each channel."""
+    return {one.pipe: one.sum for one in found.pipes}
+
+
+def no_loss(judged: Iterator[Judged], part: str) -> Judged:
+    """What is said of it."""
+    return next(one for one in judged if (one.part, one.promise) == (part, "no-loss"))
+
+
+ALL = f"{COUNT} sent = {COUNT} settled + 0 dead letters + 0 in flight"
+
+
+def test_two_readers_that_get_all_repeat_nothing(posts: Posts) -> None:
+    """Each has its own numbers, under the name that metrics have for it."""
+    posts.send(*range(COUNT))
+    posts.read("mail")
+    posts.read("stats")
+    exact, in_bulk = posts.judged()
+    assert sums(exact) == {"posts/mail@posts": ALL, "posts/stats@posts": ALL}
+    assert exact.held
+    assert in_bulk.is_held
+
+
+def test_what_one_reader_loses_is_not_made_up_for_by_another(tmp_path: Path) -> None:
+    """A part was trimmed away before the second one had read it."""
+    posts = Posts(tmp_path, KEEP)
+    for half in (range(COUNT // 2), range(COUNT // 2, COUNT)):
+        posts.send(*("x" * 100 + str(number) for number in half))
+        posts.read("mail", start=1)
+    posts.read("stats", start=1)
+    exact, in_bulk = posts.judged()
+    assert exact.pipe("posts/mail@posts").lost == 0
+    lost = exact.pipe("posts/stats@posts").lost
+    assert 0 < lost < COUNT
+    for judged in (exact.judged, in_bulk.judged):
+        assert no_loss(judged(), "posts/mail@posts").standing is Standing.HELD
+        assert no_loss(judged(), "posts/stats@posts").standing is Standing.BROKEN
+
+
+def test_pipes_of_other_names_read_the_same_stream(posts: Posts) -> None:
+    """What the sender tells is of the stream, and belongs to each of them."""
+    posts.send(*range(COUNT))
+    posts.read("billing", pipe="billing")
+    posts.read("mail", pipe="mail")
+    exact, _ = posts.judged()
+    assert sums(exact) == {"billing@posts": ALL, "mail@posts": ALL}
+    assert exact.held
+
+
+def test_a_dead_letter_is_that_of_the_reader_who_failed(posts: Posts) -> None:
+    """The other one has handled the message."""
+
+    def fussy(message: object) -> None:
+        if message == 7:
+            raise ValueError("not this one")
+
+    posts.send(*range(COUNT))
+    posts.read("mail", fussy, retries=1, retry_min_s=0.001, dead_letter=MemoryStore())
+    posts.read("stats")
+    exact, _ = posts.judged()
+    assert {one.pipe: one.dead for one in exact.pipes} == {
+        "posts/mail@posts": 1,
+        "posts/stats@posts": 0,
+    }
+
+
+def test_a_reader_with_lanes_and_one_without_promise_each_their_own(posts: Posts) -> None:
+    """Across keys there is no order with lanes, whatever the sender takes its readers for."""
+    posts.send(*range(COUNT))
+    posts.read("mail", key=rest_of_four, lanes=4)
+    posts.read("stats")
+    exact, in_bulk = posts.judged()
+    told = {one.pipe: {"P4", "P6g"} & one.promised for one in exact.pipes}
+    assert told == {"posts/mail@posts": set(), "posts/stats@posts": {"P4", "P6g"}}
+    for judged in (exact.judged, in_bulk.judged):
+        assert [str(one) for one in judged() if one.promise == "order per key"] == [
+            "posts/mail@posts: order per key held"
+        ]
+
+
+def test_the_order_of_a_stream_read_in_lanes_is_not_promised(posts: Posts) -> None:
+    """One message of a lane is held up until those of the others are through."""
+    posts.send(*range(8))
+    posts.read("posts", key=rest_of_four, lanes=2)
+    rows = [row for file in posts.traces for row in file]
+    came = [row for row in rows if row.kind == Kind.SETTLED]
+    assert all(row.count == 1 for row in came)
+    odd = iter(sorted(came, key=lambda row: (row.seq % 4, row.seq)))
+    found = audit([replace(row, seq=next(odd).seq) if row in came else row for row in rows])
+    assert found.pipe("posts@posts").finding("P4").outcome is PropertyOutcome.VIOLATED
+    assert not {"P4", "P6g"} & found.pipe("posts@posts").promised
+    assert found.held
+
+
+def claim_row(node: str, claim: dict[str, list[str]]) -> Row:
+    """A row ``start`` of an end of ``posts``."""
+    return Row("r", node, 1, 0, "", 0, "start", "posts", detail=json.dumps({"claim": claim}))
+
+
+def test_of_two_ends_the_weaker_promise_counts_and_each_speaks_for_its_own_faults() -> None:
+    """The journal of a sender outlives its crash, of which the receiver knows nothing; and the other way round."""
+    ends = EndClaims()
+    assert ends.on("posts@posts") is None
+    ends.see(claim_row("posts/sender", {"no-loss": ["sender-crash"], "monotonic": []}))
+    assert ends.on("posts@posts") == {"no-loss": ("sender-crash",), "monotonic": ()}
+    ends.see(claim_row("posts/receiver", {"no-loss": ["receiver-crash", "store-trim"]}))
+    assert ends.on("posts@posts") == {"no-loss": ("receiver-crash", "sender-crash")}
+    ends.see(claim_row("posts/receiver", {"no-loss": []}))
+    assert ends.on("posts@posts") == {"no-loss": ("sender-crash",)}
+
+
+def test_a_trace_without_the_word_reader_is_of_one(posts: Posts) -> None:
+    """As older versions wrote it."""
+    posts.send(*range(COUNT))
+    posts.read("mail")
+    rows = [row for file in posts.traces for row in file]
+    assert any('"reader":"mail"' in row.detail for row in rows)
+    old = [replace(row, detail=row.detail.replace('"reader":', '"was":')) for row in rows]
+    found = audit(sorted(old, key=lambda row: row.time_us))
+    assert sums(found) == {"posts@posts": ALL}
+    assert found.held
+
+
+def test_lives_of_an_older_version_are_those_of_the_one_reader_that_has_a_name(
+    posts: Posts,
+) -> None:
+    """A trace that was begun before the version was changed."""
+    posts.send(*range(10))
+    posts.read("mail")
+    posts.send(*range(10, COUNT))
+    posts.read("mail")
+    rows = [row for file in posts.traces for row in file]
+    first = next(row.run for row in rows if row.kind == Kind.DELIVERED)
+    old = [
+        replace(row, detail=row.detail.replace('"reader":', '"was":')) if row.run == first else row
+        for row in rows
+    ]
+    found = audit(old)
+    assert sums(found) == {"posts/mail@posts": ALL}
+    assert found.held
+
+
+def test_a_reader_is_judged_from_where_it_began(posts: Posts) -> None:
+    """It reads from the latest on: what was there before is not lost to it, from whomever it came."""
+    posts.send(*range(10))
+    posts.send("of one who is never heard again", pipe="gone")
+    posts.read("mail")
+    posts.read("stats", start="latest")
+    posts.send(*range(10, COUNT))
+    posts.read("mail")
+    posts.read("stats", start="latest")
+    exact, in_bulk = posts.judged()
+    assert sums(exact)["posts/mail@posts"] == ALL
+    assert sums(exact)["posts/stats@posts"] == "30 sent = 30 settled + 0 dead letters + 0 in flight"
+    assert exact.held
+    assert in_bulk.is_held
+
+
+def test_a_reader_that_begins_at_an_index_is_owed_what_is_behind_it(posts: Posts) -> None:
+    """The first message that it meets of each producer tells where that is."""
+    posts.send(*range(10))
+    posts.read("stats", start=5)
+    exact, in_bulk = posts.judged()
+    assert sums(exact) == {"posts/stats@posts": "6 sent = 6 settled + 0 dead letters + 0 in flight"}
+    assert exact.held
+    assert in_bulk.is_held
+
+
+def test_a_reader_that_is_registered_later_is_not_owed_what_was_trimmed_by_then(
+    tmp_path: Path,
+) -> None:
+    """It begins with the earliest that there is, and what a later one finds trimmed away is lost to it."""
+    posts = Posts(tmp_path, KEEP)
+    posts.send("of one who is never heard again", pipe="gone")
+    posts.send(*("x" * 100 + str(number) for number in range(COUNT)))
+    posts.read("mail@home")
+    posts.read("stats", start=1)
+    exact, in_bulk = posts.judged()
+    lost = exact.pipe("posts/stats@posts").lost
+    assert 0 < lost < COUNT
+    assert (one := exact.pipe("posts/mail%40home@posts")).sent == COUNT - lost
+    assert one.unknown == lost
+    for judged in (exact.judged, in_bulk.judged):
+        assert no_loss(judged(), one.pipe).standing is Standing.HELD
+        assert no_loss(judged(), "posts/mail%40home@gone").standing is Standing.UNJUDGED
+        assert no_loss(judged(), "posts/stats@posts").standing is Standing.BROKEN
+
+
+def test_a_producer_who_comes_later_owes_all_to_a_reader(posts: Posts) -> None:
+    """Its first message was accepted, and is not in the stream: it was not there before the reader began."""
+    posts.send(0, 1)
+    posts.read("stats", start=2)
+    posts.send(*range(3), pipe="new")
+    posts.read("stats", start=2)
+    rows = [row for file in posts.traces for row in file]
+    told = [row.pipe for row in rows if row.kind == Kind.PASSED and '"began":true' in row.detail]
+    assert told == ["posts@posts"]  # by the life that began
+    exact, _ = posts.judged()
+    assert sums(exact)["posts/stats@new"] == "3 sent = 3 settled + 0 dead letters + 0 in flight"
+    assert sums(exact)["posts/stats@posts"] == "1 sent = 1 settled + 0 dead letters + 0 in flight"
+    assert exact.held
+
+
+def test_what_a_reader_loses_behind_its_beginning_is_lost(posts: Posts) -> None:
+    """The first that was sent after it had begun never comes."""
+    posts.send(*range(10))
+    posts.read("stats", start="latest")
+    posts.send(10)
+    posts.read("stats", start="latest")
+    posts.send(*range(11, COUNT))
+    posts.read("stats", start="latest")
+    posts.read("mail")
+    rows = sorted((row for file in posts.traces for row in file), key=lambda row: row.time_us)
+    reads = next(row.run for row in rows if row.kind == Kind.DELIVERED)
+    gone = [replace(row, kind="was") if _is_first_of(row, reads) else row for row in rows]
+    one = audit(gone).pipe("posts/stats@posts")
+    assert (one.sent, one.lost, one.unknown) == (30, 1, 10)
+    assert no_loss(audit(gone).judged(), one.pipe).standing is Standing.BROKEN
+
+
+def _is_first_of(row: Row, run: str) -> bool:
+    return row.run == run and row.kind in (Kind.DELIVERED, Kind.SETTLED)
+
+
+def test_where_nobody_tells_the_beginning_loss_is_not_judged(posts: Posts) -> None:
+    """The trace of its first life is not among those that are read."""
+    posts.send(*range(10))
+    posts.read("stats", start=5)
+    posts.send(*range(10, COUNT))
+    (posts.folder / "reader-stats.jsonl").unlink()
+    posts.read("stats", start=5)
+    exact, in_bulk = posts.judged()
+    for judged in (exact.judged, in_bulk.judged):
+        told = no_loss(judged(), "posts/stats@posts")
+        assert told.standing is Standing.UNJUDGED
+        assert "reader posts/stats began at 5, and no trace tells whether the 10 before" in told.why
+
+
+def test_a_stream_in_a_store_beside_the_traces_of_its_readers(tmp_path: Path) -> None:
+    """Each against all that is in it."""
+    path = tmp_path / "posts.db"
+    posts = Posts(tmp_path)
+    posts.store = store = SqliteStore(path)
+    posts.send(*range(COUNT))
+    posts.read("mail")
+    posts.read("stats")
+    store.close()
+    for file in posts.folder.glob("sender*"):
+        file.unlink()
+    found = judge(DuckEngine(), Question(place_of(f"{path}#posts"), place_of(str(posts.folder))))
+    assert {one.channel: one.sum for one in found.channels} == {
+        "posts/mail@posts": ALL,
+        "posts/stats@posts": ALL,
+    }
+    assert {atom for one in found.channels for atom in one.violated} == set[Atom]()
+
+
+SHARED = """
+version: 1
+name: shop
+stores: {main: {kind: sqlite, path: main.db, durability: process}}
+sources: {numbers: {kind: jsonl, path: in0.jsonl}}
+pipes:
+  one: {from: numbers, journal: main, route: {kind: sqlite, store: main}, layers: [ONE]}
+  two: {from: numbers, journal: main, route: {kind: sqlite, store: main}, layers: [TWO]}
+sinks:
+  out1: {from: one, kind: jsonl, path: out1.jsonl}
+  out2: {from: two, kind: jsonl, path: out2.jsonl}
+"""
+
+
+@pytest.mark.parametrize(
+    ("one", "two", "channels"),
+    [
+        ("reader: mail", "reader: stats", ["one/mail@shop/one", "two/stats@shop/two"]),
+        (
+            "stream: both",
+            "stream: both, reader: stats",
+            ["one@shop/one", "one@shop/two", "two/stats@shop/one", "two/stats@shop/two"],
+        ),
+    ],
+)
+def test_pipes_of_a_plan_with_readers_of_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, one: str, two: str, channels: list[str]
+) -> None:
+    """Two pipes in one stream each read what both of them send, and each has sent its part."""
+    monkeypatch.chdir(tmp_path)
+    text = SHARED
+    for word, layer in (("ONE", one), ("TWO", two)):
+        text = text.replace(f"[{word}]", f"[{{stream: {{start: earliest, {layer}}}}}]")
+    Path("plan.yaml").write_text(text, encoding="utf-8")
+    Path("in0.jsonl").write_text("".join(f'{{"n": {n}}}\n' for n in range(20)), encoding="utf-8")
+    shapes.live()
+    shapes.live()  # what the second pipe sent when the first had come to its end
+    plan, rows = loads(text), list(TraceFile("trace.jsonl"))
+    exact, by_rows = shapes.by_rows(rows, plan, Path("told.jsonl"))
+    _, in_bulk = shapes.in_bulk(rows, plan, Path("told.jsonl"))
+    assert [one.pipe for one in exact.pipes] == [f"shop/{name}" for name in channels]
+    for judged in (by_rows, in_bulk):
+        assert [str(one) for one in judged if one.standing is not Standing.HELD] == []

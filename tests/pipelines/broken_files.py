@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from tests.pipelines.files import pipe, pipeline, stage
 
+EVENTS = "route: {kind: sqlite, store: main}, layers: [{stream: {stream: events}}]"
 BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
     "an empty file": (
         "",
@@ -183,6 +184,20 @@ BROKEN: dict[str, tuple[str | bytes, tuple[str, ...]]] = {
             sinks="sinks: {out: {from: price, kind: stream, store: main, stream: shop/intake/journal}}",
         ),
         ("7:63: shop/intake/journal belongs to pipe intake: name another stream",),
+    ),
+    "a sink that writes the stream that a layer names": (
+        pipeline(
+            pipes=pipe(EVENTS),
+            sinks="sinks: {out: {from: price, kind: stream, store: main, stream: events}}",
+        ),
+        ("7:63: events belongs to pipe intake: name another stream",),
+    ),
+    "two pipes in one stream": (
+        pipeline(
+            pipes=f"pipes: {{intake: {{from: lines, {EVENTS}}}, other: {{from: lines, {EVENTS}}}}}",
+            sinks="sinks: {out: {from: price, kind: stdout}, more: {from: other, kind: stdout}}",
+        ),
+        ("5:171: events belongs to pipe intake: name another stream",),
     ),
     "a brace that is not closed": (
         pipeline(sinks="sinks: {out: {from: price, kind: stdout}"),

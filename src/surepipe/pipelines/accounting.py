@@ -195,7 +195,7 @@ class _Accounting:
                 "what came back may have been sent again, and no row tells it from other messages",
             )
             return
-        came = sum(one.accepted for one in self._sent(pipe))
+        came = sum(one.accepted for one in self._channels(pipe))
         self._compare(pipe, came, self._into(pipe))
 
     def _account_for_sink(self, sink: AnySink) -> None:
@@ -358,20 +358,6 @@ class _Accounting:
             for one, of_pipe, at, producer in found
             if of_pipe in read_as and (pipe.ibc is None or (producer == PARTY) is is_behind)
         ]
-
-    def _sent(self, pipe: PipePart) -> list[ChannelNumbers]:
-        """Those of what came to this pipe: its stream may have other pipes of the plan as senders, too."""
-        others = {
-            stream_layer(one.stack).producer or pipe_name(self._plan, one)
-            for one in self._plan.order
-            if isinstance(one, PipePart)
-            and one is not pipe
-            and self._stream_of(one) == self._stream_of(pipe)
-        }
-        return [one for one in self._channels(pipe) if one.channel.partition("@")[2] not in others]
-
-    def _stream_of(self, pipe: PipePart) -> str:
-        return stream_layer(pipe.stack).stream or pipe_name(self._plan, pipe)
 
     def _is_open(self) -> str:
         """Why the rows may not tell all that happened: a process did not say how it ended, or told nothing."""

@@ -23,6 +23,7 @@ from surepipe.pipelines.models.stages import AnySink, SinkBase, StagePart, Strea
 from surepipe.pipelines.models.stores import AnyStore
 from surepipe.pipelines.settings import Setting
 from surepipe.pipelines.structure import MAIN_NODE, Path, PlanLink, StoreUse
+from surepipe.pipes.stream.options import stream_layer
 
 _ONE_MACHINE = ("localhost", "127.0.0.1", "::1", "[::1]")
 Node: TypeAlias = AnySource | PipePart | StagePart | AnySink
@@ -101,8 +102,10 @@ def _letters(part: Trying | ReadSource) -> Iterator[StoreUse]:
 
 def _pipe_stores(part: PipePart) -> Iterator[StoreUse]:
     if isinstance(part.route, StoreRoutePart):
+        carried = stream_layer(part.stack).stream or ""
         yield StoreUse(
-            ("route", "store"), part.route.store, (part.route.kind,), "the route's store"
+            *(("route", "store"), part.route.store, (part.route.kind,), "the route's store"),
+            stream=carried,
         )
     if isinstance(part.route, BookRoutePart):
         yield StoreUse(("route", "store"), part.route.store, what="the book's store")

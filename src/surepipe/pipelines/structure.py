@@ -216,18 +216,31 @@ def _stores(links: Sequence[PlanLink], stores: Mapping[str, PlanLink]) -> Iterat
 
 def _own_streams(links: Sequence[PlanLink], pipeline: str) -> Iterator[Issue]:
     """Streams of the pipeline's own pipes are written by nobody else: what is put there comes back, or harms."""
-    stores_of = {
-        link.name: {use.store for use in link.stores} for link in links if link.role == "pipe"
+    pipes = [link for link in links if link.role == "pipe"]
+    stores_of = {link.name: {use.store for use in link.stores} for link in pipes}
+    named = {
+        (use.store, use.stream): link.name
+        for link in reversed(pipes)
+        for use in link.stores
+        if use.stream and use.what != "dead_letter"
     }
     for link in links:
-        for use in (use for use in link.stores if use.stream.startswith(f"{pipeline}/")):
-            pipe = re.split("[/>]", use.stream.removeprefix(f"{pipeline}/"), maxsplit=1)[0]
-            if use.store in stores_of.get(pipe, ()):
-                word = "dead_letter" if use.what == "dead_letter" else "stream"
+        for use in (use for use in link.stores if use.stream):
+            pipe = named.get((use.store, use.stream), "")
+            if not pipe and use.stream.startswith(f"{pipeline}/"):
+                own = re.split("[/>]", use.stream.removeprefix(f"{pipeline}/"), maxsplit=1)[0]
+                pipe = own if use.store in stores_of.get(own, ()) else ""
+            if pipe and pipe != link.name:
                 yield Issue(
-                    (link.section, link.name, word),
+                    (link.section, link.name, _stream_word(link, use)),
                     f"{use.stream} belongs to pipe {pipe}: name another stream",
                 )
+
+
+def _stream_word(link: PlanLink, use: StoreUse) -> str:
+    if use.what == "dead_letter":
+        return "dead_letter"
+    return "layers" if link.role == "pipe" else "stream"
 
 
 def _cycles(nodes: Mapping[str, PlanLink]) -> Iterator[Issue]:

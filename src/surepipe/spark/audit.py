@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -69,7 +70,7 @@ class SparkEngine:
     def _parquet(self, files: Sequence[Path]) -> DataFrame:
         try:
             read = self._session.read.option("mergeSchema", len(files) > 1).parquet(
-                *(file.absolute().as_uri() for file in files)
+                *map(name_of, files)
             )
         except (PySparkException, Py4JError) as error:
             raise refused(f"{files[0]} can't be read", error) from None
@@ -82,7 +83,7 @@ class SparkEngine:
         read = (
             self._session.read.schema(schema)
             .option("columnNameOfCorruptRecord", _CORRUPT)
-            .json([file.absolute().as_uri() for file in files])
+            .json([*map(name_of, files)])
         )
         return self._keep("told", read)
 
@@ -150,6 +151,11 @@ def _chunks(rows: Iterable[Sequence[Cell]]) -> Iterator[list[tuple[Cell, ...]]]:
     left = iter(rows)
     while chunk := [tuple(row) for row in islice(left, _PUT_AT_ONCE)]:
         yield chunk
+
+
+def name_of(file: Path) -> str:
+    """A file as Spark's readers take it: a pattern, in which a space stands for itself."""
+    return "file://" + re.sub(r"([\\*?\[\]{}])", r"\\\1", str(file.absolute()))
 
 
 def refused(what: str, error: Exception) -> ConfigurationError:

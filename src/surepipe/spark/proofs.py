@@ -22,7 +22,7 @@ from surepipe.audit.proofs import (
     row_of,
     verify_rows,
 )
-from surepipe.spark.audit import refused
+from surepipe.spark.audit import name_of, refused
 from surepipe.spark.columns import BINARIES, FLAGS, INT64, Batches, array, batch_of_columns, mapped
 
 _ROWS = "root binary, proof binary, space binary, keys array<binary>, values array<binary>"
@@ -50,7 +50,7 @@ def verify_on_spark(session: SparkSession, files: Sequence[Path]) -> ProofAudit:
     Raises ConfigurationError for what is no file of proofs.
     """
     try:
-        read = session.read.parquet(*(file.absolute().as_uri() for file in files))
+        read = session.read.parquet(*map(name_of, files))
         check_columns(files[0], read.columns)
         rows = mapped(read.select(*COLUMNS), _audited, _FOUND).collect()
     except (PySparkException, Py4JError) as error:

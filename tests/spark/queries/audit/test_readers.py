@@ -12,8 +12,10 @@ from tests.audit.test_readers import Posts
 def test_each_reader_of_a_stream_is_a_channel_of_its_own(
     engine: SparkEngine, tmp_path: Path
 ) -> None:
-    """One that reads all, and one that begins at the latest."""
-    posts = Posts(tmp_path)
+    """One that reads all, and one that begins at the latest; in a folder of any name."""
+    folder = tmp_path / "my traces [1] {a} %20 *?#"
+    folder.mkdir()
+    posts = Posts(folder)
     posts.send(*range(10))
     posts.read("stats", start="latest")
     posts.send(*range(10, 40))

@@ -504,6 +504,8 @@ def told_late(rows: list[Row], rng: random.Random) -> list[Row] | None:
     for start in starts:
         former = [at for at, row in told if row.node == rows[start].node and at < start]
         later = [at for at, row in told if row.node == rows[start].node and at > start]
+        if any(_ends_late(rows, start, rows[at]) for at in later):
+            continue  # it tells more itself, and in its order
         if former and later and not _comes_again(rows[start:], rows[former[-1]]):
             found.append((former[-1], rng.choice(later)))
     if not found:
@@ -511,6 +513,11 @@ def told_late(rows: list[Row], rng: random.Random) -> list[Row] | None:
     at, behind = rng.choice(found)
     late = replace(rows[at], time_us=rows[behind].time_us)
     return [*rows[:at], *rows[at + 1 : behind + 1], late, *rows[behind + 1 :]]
+
+
+def _ends_late(rows: Sequence[Row], start: int, settled: Row) -> bool:
+    """Whether who began this before a successor started has told its end behind that."""
+    return _comes_again(rows[:start], settled) and not _comes_again(rows[start:], settled)
 
 
 def _comes_again(rows: Sequence[Row], of: Row) -> bool:

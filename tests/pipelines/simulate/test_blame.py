@@ -263,7 +263,7 @@ hands = Hands()
 def test_a_stage_whose_messages_meet_in_its_object_is_named_with_the_lanes() -> None:
     """X-56: without any fault; its answers in the run of the engine were taken for what it answers, and surepipe
     was accused."""
-    lanes = 'lines: {kind: jsonl, path: none.jsonl, key: n}'
+    lanes = "lines: {kind: jsonl, path: none.jsonl, key: n}"
     head = HEAD.replace("lines: {kind: jsonl, path: none.jsonl}", lanes)
     head = head.replace("journal: main, state: main, boundary: committed", "lanes: 4")
     names, told = defects(simulation("last intake call hands", faults="none", head=head))

@@ -33,7 +33,7 @@ from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
-from surepipe.simulation.chance.seeded import SeededChooser
+from surepipe.simulation.chance.seeded import Places, Rehearsal, SeededChooser
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
 from surepipe.simulation.faults import (
     ASKED,
@@ -177,7 +177,23 @@ def draw_for(
     drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
     if mode != Mode.NONE and not kinds:  # by chance of its own: all else of a seed stays as it is
         drawn = replace(drawn, unreadable=draws(seed, "unreadable").pick((0, 0, 1, 3)))
-    return within_reach(subject, _with_one_often(drawn))
+    return _anywhere(within_reach(subject, _with_one_often(drawn)))
+
+
+ENDS_OF_PROCESSES = (
+    *("sender_crashes", "receiver_crashes", "sender_zombies", "receiver_zombies"),
+    *("power_cuts", "mailbox_losses"),
+)
+
+
+def _anywhere(options: Options) -> Options:
+    """In half of the schedules processes may end anywhere in the run, at the last message too: in the others they
+    do so soon after the beginning and after each other, and chaos is over before slow stages are done."""
+    has_ends = any(getattr(options, name) for name in ENDS_OF_PROCESSES)
+    if not has_ends or draws(options.seed, "whole run").getrandbits(1):
+        return options
+    work_us = 2 * options.messages * options.handler_us
+    return replace(options, whole_run=True, chaos_us=options.chaos_us + work_us)
 
 
 ENTERED = ("call", "map", "filter", "flat_map")
@@ -272,10 +288,23 @@ def _interrupted_when_over() -> Generator[None]:
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, RunOutcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
-    world = _played(subject, options, SeededChooser)
+    places = _places(subject, options) if options.whole_run else None
+    world = _played(subject, options, lambda final: SeededChooser(final, places))
     result = result_of(world)
     assert isinstance(world.outcome, RunOutcome)
     return result, world.outcome
+
+
+def _places(subject: PlanSubject, options: Options) -> Mapping[str, Places]:
+    """At which of its events each process might end, until chaos is over."""
+    rehearsals: list[Rehearsal] = []
+
+    def rehearse(final: Options) -> Rehearsal:
+        rehearsals.append(Rehearsal(final))
+        return rehearsals[-1]
+
+    _played(subject, options, rehearse)
+    return rehearsals[-1].places
 
 
 def repeat(subject: PlanSubject, script: Script, *, is_shown: bool = False) -> RunResult:

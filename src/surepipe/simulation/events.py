@@ -31,6 +31,15 @@ class EventTarget(Protocol):
         ...
 
 
+@dataclass(slots=True, eq=False)
+class Touch:
+    """A process touches what is outside of it."""
+
+    what: str
+    is_within_call: bool = False
+    """while user's code runs: it acts outside, say"""
+
+
 FrameCells: TypeAlias = tuple[str, int, int, int, str, str, int, int, str, str, str]
 """The cells of a row from ``pipe`` on, where it speaks of a frame."""
 

@@ -122,6 +122,8 @@ class Options:
     power_cuts: int = 0
     crash_within: int = 40
     """a crash comes within so many events of its node since the last"""
+    whole_run: bool = False
+    """what befalls a node may come at any of its events, late ones too, where somebody has counted these"""
     crash_again_ppm: int = 0
     """a crash is followed by another at the first event of the next life"""
     restart_us: int = 0

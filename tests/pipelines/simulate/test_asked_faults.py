@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -158,6 +159,79 @@ def test_what_is_expected_to_survive_more_is_told_beside_what_is_promised(tmp_pa
     assert weaker.startswith("at-least-once, gap-free order; through network")
     assert ("process-crash" in exactly, "process-crash" in weaker) == (False, True)
     assert "not tried: store-trim, as no pipe goes through a stream of a store" in done.stdout
+
+
+FORGETFUL = """\
+from surepipe.simulation import Outside
+
+bank = Outside("bank")
+paid = set()
+
+
+def price(order):
+    if order["id"] not in paid:
+        paid.add(order["id"])
+        bank.do("pay", order["id"])
+    return order
+
+
+def once(run):
+    assert not bank.repeated()
+    assert len(bank.count("pay")) == 12
+"""
+ONWARD = """\
+version: 1
+name: shop
+expect: {delivery: at-least-once, order: gap-free, tolerates: [process-crash]}
+stores: {main: {kind: sqlite, path: shop.db}}
+sources: {lines: {kind: jsonl, path: none.jsonl}}
+pipes:
+  intake: {from: lines, journal: main, state: main, boundary: committed}
+  onward: {from: intake, route: {kind: sqlite, store: main}}
+stages: {price: {from: onward, call: "shop_stages:price"}}
+sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
+simulate: {messages: 12, sample: {lines: [{id: 1}, {id: 2}, {id: 3}, {id: 4}, {id: 5}, {id: 6},
+  {id: 7}, {id: 8}, {id: 9}, {id: 10}, {id: 11}, {id: 12}]}CHECK}
+"""
+
+
+def test_a_fault_that_is_expected_to_be_tolerated_is_tried_whatever_a_single_pipe_survives(
+    tmp_path: Path,
+) -> None:
+    """The second pipe loses what it holds in a crash, and the first one has it: the whole way loses nothing, so a
+    stage that pays twice then is found without asking for that fault."""
+    checked = ONWARD.replace("CHECK", ", check: 'shop_stages:once'")
+    done = simulated(tmp_path, FORGETFUL, "--faults", "claim", "--seeds", "60", pipeline=checked)
+    assert done.returncode == Exit.VIOLATED, done.stdout + done.stderr
+    assert "for the second time" in done.stdout
+
+
+def test_what_is_expected_to_be_tolerated_and_never_struck_is_not_exercised(tmp_path: Path) -> None:
+    """With the number of seeds that may have it; and under pytest only where the seeds are many."""
+    plain = ONWARD.replace("CHECK", "")
+    file = shop(tmp_path, PLAIN, plain)
+    done = command(file, "--seeds", "1", "--faults", "claim")
+    told = (
+        "process-crash, which is expected to be tolerated, as none of these schedules had it; try"
+    )
+    assert f"not exercised: {told} more of them (--seeds 100)\n" in done.stdout
+    assert done.returncode == Exit.NOT_EXERCISED
+    many = command(file, "--seeds", "60", "--faults", "claim").stdout
+    assert "which is expected" not in many
+    assert "lines to out: at-least-once, gap-free order; through" in many
+    assert not re.search("not tried: .*crash.* none of these", many), many
+
+
+def test_what_one_pipe_survives_by_itself_is_not_tried_against_a_check_of_all_and_that_is_said(
+    tmp_path: Path,
+) -> None:
+    """More seeds would not have it: what the check then says would be no finding."""
+    keyed = FORGETFUL.replace('"pay", order["id"])', '"pay", order["id"], key=order["id"])')
+    checked = ONWARD.replace("CHECK", ", check: 'shop_stages:once'")
+    few = ("--seeds", "10", "--faults", "claim")
+    done = simulated(tmp_path, keyed, *few, pipeline=checked).stdout
+    told = "not tried: host-power-loss, as a check speaks of the whole plan, and not all of it"
+    assert f"{told} survives that: --faults tries it\n" in done, done
 
 
 def test_a_fault_that_struck_only_beside_others_is_not_said_to_be_survived_alone() -> None:

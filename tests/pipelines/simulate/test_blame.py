@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import random
 import re
 import time
 from collections.abc import Iterator, Mapping
 from random import Random
-from typing import ClassVar
+from typing import ClassVar, cast
 
 import pytest
 
@@ -193,7 +194,7 @@ def all_paid_once(run: RunOutcome) -> bool:
         (
             "pays",
             "receiver-crash",
-            range(90, 92),
+            range(60),
             r"bank pay (\d) was never done, as it is by last \(\S+\) without faults: check",
             r"last \(\S+\) is through with",
         ),
@@ -515,3 +516,58 @@ def test_only_an_effect_that_is_put_off_is_told_as_that_behind_a_stage_that_look
     simulated = simulation(f"first intake call stamped\nlast first call {function}", faults="none")
     told = simulated.campaign(range(2)).retold
     assert any("what it keeps for later is lost" in text for text in told) is is_late, told
+
+
+def draws_a_bonus(order: Order) -> Order:
+    """Another one at each attempt."""
+    return {**order, "bonus": random.randint(0, 1_000_000)}
+
+
+def pays_what_there_is(order: Order) -> Order:
+    """With a key, so once: the first one."""
+    outside.do("pay", (order["n"], order["bonus"]), key=order["n"])
+    return order
+
+
+def what_is_paid_comes_out(run: RunOutcome) -> bool:
+    """What was drawn, too."""
+    paid = outside.count("pay")
+    return paid == {
+        (row["n"], row["bonus"]): 1 for row in cast("list[Order]", run.delivered["out"])
+    }
+
+
+def test_a_stage_that_draws_anew_at_each_attempt_is_named_where_a_check_minds() -> None:
+    """The one that draws, not those behind it, and what to draw from."""
+    checked = f'check: "{__name__}:what_is_paid_comes_out", '
+    stages = "bonus intake call draws_a_bonus\nlast bonus call pays_what_there_is"
+    with pytest.raises(SimulationFailed) as found:
+        simulation(stages, more=checked, faults="process-crash").run(range(60))
+    told = str(found.value)
+    assert re.search(
+        r"bonus \(test_blame.py:\d+\) answered .* which was tried again\. What it draws", told
+    ), told
+    assert "context.random" in told
+    assert "last (test_blame" not in told.partition("Guarantee")[2]
+
+
+paid_before = set[object]()
+
+
+def pays_what_it_has_not_seen(order: Order) -> Order:
+    """A note of its own, which a crash takes with it."""
+    if order["n"] not in paid_before:
+        paid_before.add(order["n"])
+        outside.do("pay", order["n"])
+    return order
+
+
+def test_what_is_done_twice_as_a_note_was_lost_is_advised_to_have_a_key() -> None:
+    """A second attempt in the same process leaves it out, so only the run shows that it has none."""
+    checked = f'check: "{__name__}:all_paid_once", '
+    with pytest.raises(SimulationFailed) as found:
+        simulation(
+            "last intake call pays_what_it_has_not_seen", more=checked, faults="process-crash"
+        ).run(range(60))
+    advice = r"bank pay \d is done once more, as it has no key: give it one, such as context.id.key"
+    assert re.search(advice, " ".join(str(found.value).split())), str(found.value)

@@ -14,9 +14,10 @@ from surepipe.audit.trace import Kind
 from surepipe.core.effects import Deliver
 from surepipe.pipelines.run.flow import FlowTurn, StageFlow
 from surepipe.pipelines.simulate.campaign import run_seeds
-from surepipe.pipelines.simulate.simulating import simulation_of
+from surepipe.pipelines.simulate.simulating import SimulationFailed, simulation_of
 from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import About
+from surepipe.simulation import Outside
 from surepipe.simulation.faults import Mode, chosen
 from surepipe.simulation.results import RunResult
 from tests.pipelines.simulate.kit import MESSAGES, SAMPLE, bank
@@ -184,3 +185,47 @@ def test_a_receiver_that_hands_over_a_copy_twice_is_found(
     seen = Seen()
     run_seeds(subject, SEEDS, kinds=kinds, messages=MESSAGES, each=seen)
     assert seen.broken
+
+
+LATE = range(34, 40)
+
+
+class _PaysLate:
+    """Pays for the last messages alone, and has a note of what it has paid: in its memory, or outside."""
+
+    def __init__(self, *, keeps_outside: bool) -> None:
+        self.bank, self.notes = Outside("bank"), Outside("notes")
+        self.seen = set[int]()
+        self.keeps_outside = keeps_outside
+
+    def pay(self, number: int) -> None:
+        if number in LATE and not self._has_paid(number):
+            self.bank.do("pay", number)
+            self._note(number)
+
+    def _has_paid(self, number: int) -> bool:
+        return number in (self.notes.count("paid") if self.keeps_outside else self.seen)
+
+    def _note(self, number: int) -> None:
+        self.seen.add(number)
+        if self.keeps_outside:
+            self.notes.do("paid", number, key=number)
+
+    def check(self, run: object) -> bool:
+        del run
+        return self.bank.count("pay") == dict.fromkeys(LATE, 1)
+
+
+@pytest.mark.parametrize("faults", ["claim", "process-crash"])
+@pytest.mark.parametrize("keeps_outside", [False, True])
+def test_a_crash_between_an_effect_and_its_note_is_found_at_the_last_messages_too(
+    faults: str, *, keeps_outside: bool
+) -> None:
+    """Within the usual number of schedules: with each of the first messages it was found, and here never was."""
+
+    def build() -> object:
+        stage = _PaysLate(keeps_outside=keeps_outside)
+        return stage.pay, stage.check
+
+    with pytest.raises(SimulationFailed, match=r"pay (3[4-9]), for the second time"):
+        simulation_of(build, messages=range(40), faults=faults).run(range(100))

@@ -421,6 +421,26 @@ def odd_answers(subject: PlanSubject, example: Counterexample) -> Iterator[tuple
             yield first.row, first.stage, what
 
 
+def drawn_anew(subject: PlanSubject, example: Counterexample) -> Iterator[str]:
+    """The first stage on the way of a message that gave it another answer when it was tried again, where these
+    differ between runs without faults too, by chance or by the time. Those behind it only pass that on."""
+    numbers, given = Numbers(example.result.rows), dict[tuple[str, ...], str]()
+    order = [stage.name for stage in subject.plan.stages]
+    found: dict[str, str] = {}
+    for row, stage, piece, text in _answers(example.result.rows):
+        of = (stage, row.pipe, str(row.epoch), str(row.seq), piece)
+        before = given.setdefault(of, text)
+        if stage in example.varying and before != text:
+            place = example.places.get(stage)
+            told = " and then ".join(brief_apart(before, text))
+            who = f"{stage} ({place})" if place else stage
+            found.setdefault(
+                stage, f"{who} answered {told} for {numbers.label(row)}, which was tried again"
+            )
+    behind = {other for stage in found for other in subject.plan.behind(stage)}
+    yield from (found[stage] for stage in order if stage in found and stage not in behind)
+
+
 def _answers_met(subject: PlanSubject, example: Counterexample) -> Iterator[_Answer]:
     """Each answer of a stage, with those that it goes by: the last ones in the same life of its process."""
     after = {stage.name: subject.plan.behind(stage.name) for stage in subject.plan.stages}

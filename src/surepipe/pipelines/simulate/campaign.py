@@ -19,7 +19,16 @@ from surepipe.audit.properties.ledger import DIGITS
 from surepipe.audit.settings import facts_of, words
 from surepipe.audit.trace import Kind, Row
 from surepipe.core.callables import is_users
-from surepipe.core.claims import NO_FAULTS, Atom, Claim, Fault, Faults, parse_faults
+from surepipe.core.claims import (
+    NO_FAULTS,
+    WORDS,
+    Atom,
+    Claim,
+    Fault,
+    Faults,
+    in_order,
+    parse_faults,
+)
 from surepipe.errors import ConfigurationError
 from surepipe.pipelines.simulate.ends import Answer, ByOrder, RunOutcome, Told
 from surepipe.pipelines.simulate.forgotten import noted
@@ -34,7 +43,7 @@ from surepipe.simulation.chance.chooser import Chooser
 from surepipe.simulation.chance.randomness import draws
 from surepipe.simulation.chance.script import Decision, Script
 from surepipe.simulation.chance.scripted import ScriptChooser
-from surepipe.simulation.chance.seeded import SeededChooser
+from surepipe.simulation.chance.seeded import Places, Rehearsal, SeededChooser
 from surepipe.simulation.exercised import DRAINED, STRUCK, exercised
 from surepipe.simulation.faults import (
     ASKED,
@@ -172,13 +181,71 @@ def draw_for(
     has_check: bool = False,
 ) -> Options:
     """The options of a seed. With a check of the user's, claim mode draws what loses nothing."""
-    promise: Promise = subject.promise
-    if has_check and Atom.NO_LOSS in promise.claim and mode == Mode.CLAIM:
-        promise = replace(promise, claim={Atom.NO_LOSS.value: promise.claim[Atom.NO_LOSS]})
-    drawn = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
+    promise = _promise_for(subject, has_check=has_check and mode == Mode.CLAIM)
+    beyond = () if kinds or mode != Mode.CLAIM else _beyond(subject, promise, has_check=has_check)
+    by_claims = draws(seed, "claims")
+    if beyond and by_claims.getrandbits(1):
+        promise = _within(promise, in_order(by_claims.pick(beyond)))
+    options = draw_options(seed, promise, mode=mode, kinds=kinds, messages=messages, base=base)
     if mode != Mode.NONE and not kinds:  # by chance of its own: all else of a seed stays as it is
-        drawn = replace(drawn, unreadable=draws(seed, "unreadable").pick((0, 0, 1, 3)))
-    return within_reach(subject, _with_one_often(drawn))
+        options = replace(options, unreadable=draws(seed, "unreadable").pick((0, 0, 1, 3)))
+    return _anywhere(within_reach(subject, _with_one_often(options)))
+
+
+def _promise_for(subject: PlanSubject, *, has_check: bool) -> Promise:
+    promise = subject.promise
+    is_about_all = has_check and Atom.NO_LOSS in promise.claim
+    return _within(promise, promise.claim[Atom.NO_LOSS]) if is_about_all else promise
+
+
+def _within(promise: Promise, faults: Sequence[str]) -> Promise:
+    return replace(promise, claim={Atom.NO_LOSS.value: tuple(faults)})
+
+
+def _beyond(subject: PlanSubject, promise: Promise, *, has_check: bool) -> Sequence[Faults]:
+    """What one pipe or way survives by itself, or has to as it is expected, and not all of them together: in such
+    runs the others are not judged. A check speaks of all that comes out: it is asked about what is expected, and
+    only where no way loses anything."""
+    found = subject.assessment
+    sets = [one.tolerates for way in found.ways for one in way.expected]
+    if has_check:
+        lossless = [parse_faults(way.get(Atom.NO_LOSS, ())) for way in subject.ways.values()]
+        sets = [faults.intersection(*lossless) for faults in sets]
+    else:
+        pipes = [one.tolerates for pipe in found.pipes for one in pipe.expected]
+        sets += [*pipes, *(verdict.tolerates for verdict in (*found.pipes, *found.ways))]
+    together = [parse_faults(faults) for faults in promise.claim.values()]
+    return [one for one in dict.fromkeys(sets) if not any(one <= each for each in together)]
+
+
+def drawn(subject: PlanSubject, *, has_check: bool) -> Faults:
+    """All faults that some schedule may have by default."""
+    promise = _promise_for(subject, has_check=has_check)
+    together = (parse_faults(faults) for faults in promise.claim.values())
+    return NO_FAULTS.union(*together, *_beyond(subject, promise, has_check=has_check))
+
+
+def expected_words(subject: PlanSubject) -> Sequence[str]:
+    """The words of all faults that something is expected to tolerate."""
+    found = subject.assessment
+    sets = [one.tolerates for verdict in (*found.pipes, *found.ways) for one in verdict.expected]
+    return [word for word, faults in WORDS.items() if any(faults <= one for one in sets)]
+
+
+ENDS_OF_PROCESSES = (
+    *("sender_crashes", "receiver_crashes", "sender_zombies", "receiver_zombies"),
+    *("power_cuts", "mailbox_losses"),
+)
+
+
+def _anywhere(options: Options) -> Options:
+    """In half of the schedules processes may end anywhere in the run, at the last message too: in the others they
+    do so soon after the beginning and after each other, and chaos is over before slow stages are done."""
+    has_ends = any(getattr(options, name) for name in ENDS_OF_PROCESSES)
+    if not has_ends or draws(options.seed, "whole run").getrandbits(1):
+        return options
+    work_us = 2 * options.messages * options.handler_us
+    return replace(options, whole_run=True, chaos_us=options.chaos_us + work_us)
 
 
 ENTERED = ("call", "map", "filter", "flat_map")
@@ -273,10 +340,23 @@ def _interrupted_when_over() -> Generator[None]:
 
 def run_one(subject: PlanSubject, options: Options) -> tuple[RunResult, RunOutcome]:
     """One run by chance. Raises CannotSimulate when a stage did what it must not."""
-    world = _played(subject, options, SeededChooser)
+    places = _places(subject, options) if options.whole_run else None
+    world = _played(subject, options, lambda final: SeededChooser(final, places))
     result = result_of(world)
     assert isinstance(world.outcome, RunOutcome)
     return result, world.outcome
+
+
+def _places(subject: PlanSubject, options: Options) -> Mapping[str, Places]:
+    """At which of its events each process might end, until chaos is over."""
+    rehearsals: list[Rehearsal] = []
+
+    def rehearse(final: Options) -> Rehearsal:
+        rehearsals.append(Rehearsal(final))
+        return rehearsals[-1]
+
+    _played(subject, options, rehearse)
+    return rehearsals[-1].places
 
 
 def repeat(subject: PlanSubject, script: Script, *, is_shown: bool = False) -> RunResult:
@@ -447,6 +527,7 @@ def _kinds_of(subject: PlanSubject, decision: Decision) -> tuple[str, ...]:
 
 
 NO_CHANCE = "none of these schedules had it"
+OF_A_PART = "a check speaks of the whole plan, and not all of it survives that"
 CANARY = "canary"
 """What is missing where the judge does not see a planted error."""
 _LACKS = {
@@ -470,23 +551,33 @@ _BEYOND = {
 
 
 def untried(
-    subject: PlanSubject, missing: Faults, asked: Sequence[FaultKind] | None
+    subject: PlanSubject,
+    missing: Faults,
+    asked: Sequence[FaultKind] | None,
+    *,
+    has_check: bool = False,
 ) -> Iterator[tuple[str, Faults]]:
     """Why faults that are said to be survived did not strike in a campaign, and which these are. ``asked``: the
     only kinds that were wanted, None for all that are promised to be survived."""
     found: dict[str, set[Fault]] = {}
+    known = drawn(subject, has_check=has_check)
     for fault in missing:
-        found.setdefault(_why_untried(subject, fault, asked), set()).add(fault)
+        is_drawn = asked is not None or fault in known
+        why = _why_untried(subject, fault, asked, is_drawn=is_drawn)
+        found.setdefault(why, set()).add(fault)
     yield from ((why, frozenset(faults)) for why, faults in sorted(found.items()))
 
 
-def _why_untried(subject: PlanSubject, fault: Fault, asked: Sequence[FaultKind] | None) -> str:
+def _why_untried(
+    subject: PlanSubject, fault: Fault, asked: Sequence[FaultKind] | None, *, is_drawn: bool
+) -> str:
     kinds = [kind for kind in CATALOGUE if fault.value in kind.names and kind.ranges]
     if asked is not None:
         kinds = [kind for kind in kinds if kind in asked]
     if not kinds:
         return "--faults leaves it out"
-    return _why_not(subject, kinds) or f"{NO_CHANCE}; more --seeds may"
+    beyond = f"{NO_CHANCE}; more --seeds may" if is_drawn else f"{OF_A_PART}: --faults tries it"
+    return _why_not(subject, kinds) or beyond
 
 
 def unstruck(
@@ -497,6 +588,16 @@ def unstruck(
         kinds = chosen([word])
         if not any(kind.id in struck for kind in kinds):
             yield word, _why_not(subject, kinds) or NO_CHANCE
+
+
+def unstruck_of_expected(
+    subject: PlanSubject, struck: Collection[str], *, has_check: bool
+) -> Iterator[tuple[str, str]]:
+    """The words of what is expected to be tolerated of which nothing struck, though this plan may have it."""
+    known = drawn(subject, has_check=has_check)
+    for word, why in unstruck(subject, expected_words(subject), struck):
+        if why == NO_CHANCE:
+            yield word, NO_CHANCE if known & WORDS[word] else OF_A_PART
 
 
 def _why_not(subject: PlanSubject, kinds: Sequence[FaultKind]) -> str:

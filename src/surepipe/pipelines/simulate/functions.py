@@ -20,9 +20,10 @@ from surepipe.pipelines.simulate.sandbox import Slip, imported_virtually, is_of_
 from surepipe.pipelines.stages import About, StageCall, TimeLimit, made
 from surepipe.pipelines.users_code import place_of
 from surepipe.queues.book import Later, TooHeavy
-from surepipe.simulation.actors.lives import Life, Touch
+from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
+from surepipe.simulation.events import Touch
 from surepipe.simulation.timeline import as_detail, digest_of
 
 Function: TypeAlias = Callable[..., object]

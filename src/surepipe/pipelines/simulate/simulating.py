@@ -32,7 +32,7 @@ from surepipe.pipelines.models.stages import PythonSink, StagePart, Trying
 from surepipe.pipelines.models.stores import SqliteStorePart
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate import written
-from surepipe.pipelines.simulate.blame import odd_answers, pointed
+from surepipe.pipelines.simulate.blame import drawn_anew, odd_answers, pointed
 from surepipe.pipelines.simulate.campaign import (
     CANARY,
     IT_ACCEPTS,
@@ -46,6 +46,7 @@ from surepipe.pipelines.simulate.campaign import (
     run_seeds,
     shrunk,
     unstruck,
+    unstruck_of_expected,
     untried,
     used_in,
     within_reach,
@@ -520,7 +521,7 @@ class Simulation:
         """Why faults were not ``tried`` that are said to be survived, and which."""
         mode, kinds = self._mode()
         asked = kinds if kinds or mode == "none" else None
-        return untried(self.subject, promised - tried, asked)
+        return untried(self.subject, promised - tried, asked, has_check=self.has_check)
 
     @property
     def asked(self) -> tuple[str, ...]:
@@ -545,6 +546,12 @@ class Simulation:
         for word, why in nothing.items():
             if by_chance or why != NO_CHANCE:
                 yield f"{word}, which was asked for, as {why}{_more(runs) if why == NO_CHANCE else ''}"
+        expected = {} if self.faults != "claim" else self._unstruck_of_expected(struck)
+        for word, why in expected.items():
+            if by_chance or why != NO_CHANCE:
+                more = _more(runs) if why == NO_CHANCE else ""
+                yield f"{word}, which is expected to be tolerated, as {why}{more}"
+        nothing |= expected
         told = {STRUCK[kind.id] for word in nothing for kind in chosen([word])}
         for mark in missing_in(found) if by_chance else ():
             if mark == CANARY:
@@ -552,6 +559,9 @@ class Simulation:
             elif mark not in told:
                 what = registered()[mark] if mark in DRAINED.values() else in_words(mark)
                 yield f"{what}, as {NO_CHANCE}{_more(runs)}"
+
+    def _unstruck_of_expected(self, struck: Collection[str]) -> dict[str, str]:
+        return dict(unstruck_of_expected(self.subject, struck, has_check=self.has_check))
 
     def _repeated(self, found: PlanResult, seeds: Sequence[int]) -> PlanFailure | None:
         """The first failure, if these seeds go the same way again. Raises NotDeterministic, or NotExercised where
@@ -744,6 +754,12 @@ class Simulation:
         options = Options.of(example.result.script.options)
         for keyless in self._keyless(options.messages):
             yield f"A stage's defect, as far as the check speaks of it: {keyless}."
+        for drawn in drawn_anew(self.subject, example):
+            yield (
+                f"A stage's defect, as far as the check speaks of it: {drawn}. What it draws has to come from "
+                "context.random, which draws the same at each attempt, and the time from its message."
+            )
+        yield from self._without_key(example)
         yield "A defect of the stages, or of the check: surepipe did what it promises."
         used = used_in(self.subject, example.result.script.decisions)
         if example.covered and not used <= self._survived(Atom.NO_DUPLICATE):
@@ -752,6 +768,19 @@ class Simulation:
                 "come out again, which stages and check have to bear, or else the pipes have to be others "
                 "(`surepipe check` says what they lack)."
             )
+
+    def _without_key(self, example: Counterexample) -> Iterator[str]:
+        """What the run does once more, where no key says that it is the same: a note of it that a stage keeps is
+        gone with the process."""
+        if any(self._keyless(self.messages)):  # which has said so
+            return
+        for row in example.result.rows:
+            facts = facts_of(row) if row.kind == "effect" else {}
+            if row.step == example.violation.step and facts and "key" not in facts:
+                yield (
+                    f"{row.node} {str(facts['text']).partition(', for the ')[0]} is done once more, as it has no "
+                    "key: give it one, such as context.id.key, which is noted with it."
+                )
 
     def _keyless(self, messages: int) -> Iterator[str]:
         """What is done once more with a message that is tried again, and the check minds."""
@@ -788,7 +817,8 @@ class Simulation:
         for name in dict.fromkeys(str(facts_of(row)["stage"]) for row in rows):
             part = self.subject.plan.part(name)
             if isinstance(part, Trying) and part.retries and part.dead_letter:
-                yield f"Mend {name}: after {part.retries} retries its message is set aside in {part.dead_letter}."
+                tried = "1 retry" if part.retries == 1 else f"{part.retries} retries"
+                yield f"Mend {name}: after {tried} its message is set aside in {part.dead_letter}."
             elif isinstance(part, Trying):
                 yield (
                     f"Mend {name}, or give it `retries` and a `dead_letter`: what it can't take then gets out of "

@@ -13,7 +13,7 @@ from surepipe.core.claims import Atom, Guarantee, in_order
 from surepipe.errors import ConfigurationError
 from surepipe.guarantees.derivation import evaluate, evaluate_chain
 from surepipe.guarantees.hops import LOSSY_ROUTE, Hop
-from surepipe.pipelines.assessing import chain_of, hop_of
+from surepipe.pipelines.assessing import Assessment, assess, chain_of, hop_of
 from surepipe.pipelines.engine_limits import key_words
 from surepipe.pipelines.links import Node
 from surepipe.pipelines.models.pipes import PipePart
@@ -75,6 +75,11 @@ class PlanSubject:
     def name(self) -> str:
         """The plan's."""
         return self.plan.name
+
+    @cached_property
+    def assessment(self) -> Assessment:
+        """What is promised, and what is expected."""
+        return assess(self.plan)
 
     @cached_property
     def claims(self) -> dict[str, dict[str, list[str]]]:

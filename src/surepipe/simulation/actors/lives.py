@@ -18,20 +18,13 @@ from greenlet import greenlet
 from surepipe.simulation.actors.tasks import Crashed, Tasks
 from surepipe.simulation.chance.chooser import Chooser, Trouble
 from surepipe.simulation.chance.randomness import Draws
-from surepipe.simulation.events import Event, EventTarget, Happening
+from surepipe.simulation.events import Event, EventTarget, Happening, Touch
 from surepipe.simulation.network import Network
 from surepipe.simulation.nodes import MachineNode, SimulatedNode
 from surepipe.simulation.options import Options
 from surepipe.simulation.timeline import Timeline, as_detail
 
 T = TypeVar("T")
-
-
-@dataclass(slots=True, eq=False)
-class Touch:
-    """A process touches what is outside of it."""
-
-    what: str
 
 
 @dataclass(slots=True, eq=False)
@@ -141,7 +134,7 @@ class Life:
         if not self.is_alive:
             raise Crashed
         world, node = self.world, self.node
-        touch = Touch(node.named(what))
+        touch = Touch(node.named(what), is_within_call=world.speaks is self)
         if world.asked is not None:
             world.asked.append((node.name, touch))
         if world.chooser.may_trouble(node.name) and node.current is self:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 
 from surepipe.simulation.chance.chooser import (
     LATE_ANSWER,
@@ -19,7 +20,7 @@ from surepipe.simulation.chance.chooser import (
 )
 from surepipe.simulation.chance.randomness import MILLION, Draws, draws
 from surepipe.simulation.chance.script import Decision, Plain
-from surepipe.simulation.events import Event, FrameFlight, Submit
+from surepipe.simulation.events import Event, FrameFlight, Submit, Touch
 from surepipe.simulation.options import Options, Tie
 
 # What chance does to the frames of one link, as numbers that are worked out once.
@@ -129,11 +130,29 @@ def _both(of_sender: int, of_receiver: int, node: Roles) -> int:
     return of_sender if node.sends else of_receiver
 
 
-class SeededChooser:
-    """Everything by chance, under the rates of the options. The decisions it drew are a script."""
+@dataclass
+class Places:
+    """At which events of a node, counted from the first, something may befall it during chaos."""
 
-    def __init__(self, options: Options) -> None:
+    many: int = 0
+    within_calls: list[int] = field(default_factory=list[int])
+    """those at which user's code acts outside: what it has done there has no other note than its own"""
+
+    def draw(self, source: Draws) -> int:
+        """Any of them; but one within a call half of the time, where there are such, as they are few."""
+        within = source.getrandbits(1) and self.within_calls
+        return source.pick(within) if within else source.between(1, max(1, self.many))
+
+
+class SeededChooser:
+    """Everything by chance, under the rates of the options. The decisions it drew are a script.
+
+    ``places``: those of each node, of which ``whole_run`` speaks, if somebody has counted them (``Rehearsal``).
+    """
+
+    def __init__(self, options: Options, places: Mapping[str, Places] | None = None) -> None:
         self.options = options
+        self._places = places if places and options.whole_run else {}
         self._reset()
 
     def _reset(self) -> None:
@@ -146,6 +165,7 @@ class SeededChooser:
         self._asked_perturbs: set[str] = set()
         self._to_come: dict[str, list[str]] = {}
         self._countdown: dict[str, int] = {}
+        self._gaps: dict[str, list[int]] = {}
         options = self.options
         self._handler_is_calm = not (options.slow_ppm or options.fail_ppm)
         self._failures: dict[tuple[int, int], int] = {}
@@ -346,18 +366,26 @@ class SeededChooser:
         for trouble in [*shared, *["mailbox"] * options.mailbox_losses]:
             plans[source.pick(list(plans))].append(trouble)
         for name, plan in plans.items():
-            self._to_come[name] = source.shuffled(plan)
-            self._count_down(name, source)
+            self._expect(name, source.shuffled(plan), source)
         for node in beside:
             own = self.source(f"faults/{node.name}")
-            self._to_come[node.name] = own.shuffled(
-                [*_planned(options, node), *["pause"] * options.pauses]
-            )
-            self._count_down(node.name, own)
+            mixed = own.shuffled([*_planned(options, node), *["pause"] * options.pauses])
+            self._expect(node.name, mixed, own)
+
+    def _expect(self, node: str, troubles: list[str], source: Draws) -> None:
+        self._to_come[node] = troubles
+        if node in self._places:
+            own = self.source(f"places/{node}")
+            drawn = sorted(self._places[node].draw(own) for _ in troubles)
+            gaps = [max(1, at - before) for before, at in zip([0, *drawn], drawn, strict=False)]
+            self._gaps[node] = gaps[::-1]
+        self._count_down(node, source)
 
     def _count_down(self, node: str, source: Draws) -> None:
+        """``source`` is drawn from in any case, so that all else that it decides stays as it is."""
         if self._to_come[node]:
-            self._countdown[node] = source.spread(1, self.options.crash_within)
+            soon, gaps = source.spread(1, self.options.crash_within), self._gaps.get(node)
+            self._countdown[node] = gaps.pop() if gaps else soon
 
     def may_ever_trouble(self, node: str) -> bool:
         """Whether anything is planned for the node."""
@@ -539,3 +567,33 @@ class SeededChooser:
     def stale(self) -> str | None:
         """Nothing that is drawn can be stale."""
         return None
+
+
+class Rehearsal(SeededChooser):
+    """Draws the same, but for what befalls nodes: the places for that are counted, and nothing does.
+
+    Up to the first of them the run is the one that will be played.
+    """
+
+    def _reset(self) -> None:
+        super()._reset()
+        self.places: dict[str, Places] = {}
+
+    def may_ever_trouble(self, node: str) -> bool:
+        """It is asked about each node."""
+        del node
+        return True
+
+    def may_trouble(self, node: str) -> bool:
+        """It is asked about each event of chaos."""
+        if self._is_calm:
+            return False
+        self.places.setdefault(node, Places()).many += 1
+        return True
+
+    def trouble(self, node: str, event: Event, points: int) -> None:
+        """Nothing befalls it."""
+        del points
+        place = self.places[node]
+        if isinstance(event, Touch) and event.is_within_call:
+            place.within_calls.append(place.many)

@@ -319,6 +319,18 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ),
     (
         "P14",
+        "accept 1; raise 1; refuse; raise 1; raise 1",
+        {"retries": 1},
+        "Message #1 was tried 3 times; 1 attempt is allowed.",
+    ),
+    (
+        "P14",
+        "accept 1-2; refuse; raise 1; raise 1",
+        {"retries": 1},
+        "Message #1 was tried twice; 1 attempt is allowed.",
+    ),
+    (
+        "P14",
         "accept 1; raise 1; raise 1; end",
         {"retries": 2},
         "Message #1 failed twice and became no dead letter.",
@@ -593,6 +605,12 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P14", "accept 1-2; raise 1; raise 1; dead 1; settle 2; end", {"retries": 2}),
     ("P14", "accept 1; raise 1; crash receiver; raise 1; raise 1; dead 1", {"retries": 2}),
     ("P14", "accept 1; raise 1; raise 1; raise 1; settle 1; end", {}),
+    ("P14", "accept 1-2; raise 2; refuse; raise 2; settle 1; dead 2; end", {"retries": 1}),
+    (
+        "P14",
+        "accept 1-2; raise 2; raise 2; refuse; raise 2; raise 2; settle 1; dead 2; end",
+        {"retries": 2},
+    ),
     (
         "P14",
         "accept 1; raise-in-price 1; raise-in-price 1; raise-in-price 1; dead 1; settle 1; end",

@@ -11,8 +11,11 @@ from typing import ClassVar
 
 import pytest
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
 from surepipe.pipelines import loads
-from surepipe.pipelines.simulate.campaign import draw_for
+from surepipe.pipelines.simulate.blame import pointed
+from surepipe.pipelines.simulate.campaign import draw_for, run_one
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
@@ -24,6 +27,8 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 from surepipe.simulation.faults import chosen
+from surepipe.simulation.options import Options
+from surepipe.simulation.results import Counterexample
 from tests.pipelines.simulate.kit import HEAD
 
 Order = Mapping[str, object]
@@ -263,7 +268,7 @@ hands = Hands()
 def test_a_stage_whose_messages_meet_in_its_object_is_named_with_the_lanes() -> None:
     """X-56: without any fault; its answers in the run of the engine were taken for what it answers, and surepipe
     was accused."""
-    lanes = 'lines: {kind: jsonl, path: none.jsonl, key: n}'
+    lanes = "lines: {kind: jsonl, path: none.jsonl, key: n}"
     head = HEAD.replace("lines: {kind: jsonl, path: none.jsonl}", lanes)
     head = head.replace("journal: main, state: main, boundary: committed", "lanes: 4")
     names, told = defects(simulation("last intake call hands", faults="none", head=head))
@@ -515,3 +520,31 @@ def test_only_an_effect_that_is_put_off_is_told_as_that_behind_a_stage_that_look
     simulated = simulation(f"first intake call stamped\nlast first call {function}", faults="none")
     told = simulated.campaign(range(2)).retold
     assert any("what it keeps for later is lost" in text for text in told) is is_late, told
+
+
+def odd_ones(order: Order) -> Order:
+    """Not the third."""
+    if order["n"] == 3:
+        raise ValueError("a row that is no order")
+    return order
+
+
+def test_a_stage_that_raises_for_a_message_as_without_faults_is_not_to_be_mended() -> None:
+    """P14: its message is tried too often, by whoever counts the attempts."""
+    simulated = simulation("last intake call odd_ones", faults="none")
+    result, _ = run_one(simulated.subject, Options(messages=4))
+    raised = [row for row in result.rows if row.kind == Kind.RAISED]
+    last = raised[-1]
+    tried = Violation(
+        "P14",
+        "poison isolation",
+        last.step,
+        "Message #3 was tried twice.",
+        last.pipe,
+        last.epoch,
+        last.seq,
+        position=3,
+    )
+    example = Counterexample("shop", tried, result, 0, "nothing", False, "", "")
+    assert raised
+    assert pointed(simulated.subject, example).raised_anyway == {row.step for row in raised}

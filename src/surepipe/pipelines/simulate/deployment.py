@@ -38,6 +38,7 @@ from surepipe.pipelines.plan import Plan, Way
 from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
+    Effect,
     Ends,
     Reference,
     RunOutcome,
@@ -556,7 +557,7 @@ class PlanDeployment(Deployment):
             }.items()
         ]
         found += self._judge_repeats(world)
-        found += [] if aside else self._judge_effects(world, doubts)
+        found += self._judge_effects(world, doubts, aside)
         return found
 
     def _put_aside(self) -> Iterator[tuple[tuple[str, bytes], int]]:
@@ -595,15 +596,15 @@ class PlanDeployment(Deployment):
                 )
 
     def _judge_effects(
-        self, world: World, doubts: Mapping[str, Atom | None]
+        self, world: World, doubts: Mapping[str, Atom | None], aside: SetAside
     ) -> Iterator[Violation]:
-        """What was never done outside, though no message may be lost. None became a dead letter.
+        """What was never done outside, though no message may be lost, but for what dead letters take with them.
 
         1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
         list with it: what was to be done with the message is done by nobody, and no sink shows that.
         """
         wanted = self._reference.effects
-        missing = wanted.keys() - all_done(world.outsides).keys()
+        missing = wanted.keys() - all_done(world.outsides).keys() - self._excused_effects(aside)
         if not missing or world.limit or Atom.NO_LOSS in doubts.values():
             return
         if not self._keeps_all(world):
@@ -620,6 +621,16 @@ class PlanDeployment(Deployment):
             f"{in_transaction(self.plan, wanted[first].partition(' ')[0])}.",
             end=outside,
             content=wanted[first],
+        )
+
+    def _excused_effects(self, aside: SetAside) -> set[Effect]:
+        """What is done for the messages that are dead letters. Of one that nobody knows it may be anything that is
+        done behind its pipe."""
+        known = self._reference
+        behind = self.plan.behind(*known.offspring.strangers(aside))
+        excused = known.deeds.excused(known.effects, aside, known.offspring.usual)
+        return excused.union(
+            effect for effect, who in known.effects.items() if who.partition(" ")[0] in behind
         )
 
     def _judge_repeats(self, world: World) -> Iterator[Violation]:

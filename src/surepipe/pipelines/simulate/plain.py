@@ -11,8 +11,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +38,7 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import (
+    Asking,
     Effect,
     Original,
     all_done,
@@ -240,6 +241,8 @@ class Plain:
     """of each stage, message and action, the keys that were given, each with the first effect that had it"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
+    asking_for: dict[Effect, list[Asking]] = field(default_factory=dict[Effect, "list[Asking]"])
+    """of each effect: for what it was asked for, each time"""
     said: dict[str, Said] = field(default_factory=dict[str, Said])
     """of each message, by the key of its identity: what stages answered for it"""
     origins: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
@@ -731,7 +734,7 @@ class PlainRun(Deployment):
             parts = _parts_of(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
-            with looking() as looks:
+            with looking() as looks, self._noting_effects():
                 given = self._entered(part, entry, context, about, message)
             asked = [name for name, _ in looks]
             asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
@@ -760,6 +763,17 @@ class PlainRun(Deployment):
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
         return given
+
+    @contextmanager
+    def _noting_effects(self) -> Generator[None]:
+        """What is asked for meanwhile is asked for this message, also if its stage fails then."""
+        before = _asked_for(outsides_of_run())
+        try:
+            yield
+        finally:
+            of_it = Asking(self._made_of, self._it.origin)
+            for effect, times in (_asked_for(outsides_of_run()) - before).items():
+                self.found.asking_for.setdefault(effect, []).extend([of_it] * times)
 
     def _call_again(self, call: _Call) -> None:
         """As a second attempt that nobody remembers."""
@@ -835,6 +849,15 @@ class PlainRun(Deployment):
         usual = 2 if self._backwards else 1
         epoch = NOBODY - self._strange if self._known or self._strange else usual
         return About(name, epoch, self._numbers[name])
+
+
+def _asked_for(outsides: Iterable[Outside]) -> Counter[Effect]:
+    """How often each effect was asked for so far."""
+    found = Counter[Effect]()
+    for outside in outsides:
+        for (action, value), times in outside.asked.items():
+            found[outside.name, action, value] += times
+    return found
 
 
 def _is_reordered(before: Sequence[object], given: object) -> bool:

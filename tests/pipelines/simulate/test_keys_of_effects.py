@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
@@ -807,3 +808,56 @@ def test_what_a_handler_answers_is_left_to_its_check() -> None:
         return charge, check
 
     assert simulation_of(build, messages=rows, faults="none").run(range(2)).runs == 2
+
+
+# Whoever advises the identity of a message asks first whether the stage has it.
+
+
+def pays_in_one(rows: Sequence[Row]) -> Sequence[Row]:
+    """Two batches may have one key."""
+    mail.do("pay", sum(row["n"] for row in rows), key=rows[0]["n"] % 2)
+    return rows
+
+
+def pays_in_one_without(rows: Sequence[Row]) -> Sequence[Row]:
+    """By no key."""
+    mail.do("pay", sum(row["n"] for row in rows))
+    return rows
+
+
+def pays_each_kind_once(rows: Sequence[Row]) -> Sequence[Row]:
+    """Several messages have one effect, and one key."""
+    for row in rows:
+        mail.do("pay", row["n"] % 2, key=row["n"] % 2)
+    return rows
+
+
+def pays_in_one_by_the_day(rows: Sequence[Row]) -> Sequence[Row]:
+    """Another key on another day."""
+    key = f"{rows[0]['n']}/{datetime.now():%Y-%m-%d}"  # noqa: DTZ005 - as users write it
+    mail.do("pay", [rows[0]["n"], key], key=key)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "work",
+    [pays_in_one, pays_in_one_without, pays_for_all, pays_in_one_by_the_day, pays_each_kind_once],
+)
+def test_behind_a_batch_no_key_of_it_is_advised(work: Callable[..., object]) -> None:
+    """X-26: context.id is that of its first message; whoever took it was sent away once more."""
+    simulated = simulation(work, BEHIND_A_BATCH)
+    found = simulated.campaign(range(2))
+    told = [str(one.violation) for one in found.failures.values()] + [*found.retold]
+    assert told
+    assert any("(context.id tells of its batch)" in text for text in told), told
+    assert not any("such as context.id.key" in text for text in told), told
+
+
+def test_where_what_a_stage_keeps_behind_a_batch_and_lanes_is_to_go() -> None:
+    """X-26: that is told for a stage, and by its messages."""
+    lanes = HEAD.replace("boundary: committed", "key: n, lanes: 2, boundary: processed")
+    for parts, is_of_batch in ((BEHIND_A_BATCH, True), (ONE, False)):
+        plan = simulation(pays_for_all, parts, head=lanes).subject.plan
+        told = in_transaction(plan, "work")
+        assert ("(context.id tells of its batch)" in told) is is_of_batch
+        assert ("such as context.id.key" in told) is not is_of_batch

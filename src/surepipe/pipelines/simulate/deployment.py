@@ -85,7 +85,7 @@ from surepipe.simulation.actors.stores import (
     SimulatedSide,
 )
 from surepipe.simulation.network import Link
-from surepipe.simulation.outside import ordinal
+from surepipe.simulation.outside import by_a_key, ordinal
 from surepipe.simulation.report.words import EFFECT_LOST, EFFECT_REPEATED, IDEMPOTENCY_KEY
 from surepipe.simulation.timeline import as_detail, digest_of
 from surepipe.simulation.world import Deployment, World
@@ -285,7 +285,7 @@ class PlanDeployment(Deployment):
     def begin(self, world: World) -> None:
         """Stores, links, sources, sinks, and a node for each process of the plan."""
         world.remembers = self.memory.enter
-        world.in_company = self.plan.behind_batches()
+        world.in_company = world.of_batches = self.plan.behind_batches()
         plan = self.plan
         for part in plan.stores:
             store = world.add_store(part.name, declared_level(part), part.kind)
@@ -647,8 +647,7 @@ class PlanDeployment(Deployment):
                 EFFECT_REPEATED,
                 len(world.rows) - 1,
                 f"{who} did {outside} {action} {value!r} once more when its message was tried again. It has no "
-                "key, and what else keeps a second attempt from it was not there: name it by a key that stays the "
-                "same, such as context.id.key, or say what has to hold outside (simulate: check:).",
+                f"key, and what else keeps a second attempt from it was not there: {by_a_key(world, stage)}.",
                 end=outside,
                 content=f"{action} {value!r}, for the {ordinal(usual + 1)} time",
             )

@@ -61,7 +61,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import Look, Outside, looking, outsides_of_run
+from surepipe.simulation.outside import Look, Outside, key_advice, looking, outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
@@ -345,6 +345,7 @@ class PlainRun(Deployment):
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
+        world.of_batches = self._plan.behind_batches()
         world.add_node("plain", self._run, sends=False, receives=False)
 
     def end(self, world: World) -> Sequence[Violation]:
@@ -383,7 +384,12 @@ class PlainRun(Deployment):
                     if len(texts) > 1:
                         who = outside.asked_by[action, value]
                         what = f"{who} does {outside.name} {action} {value!r} with the key {brief(key)}"
-                        yield _shared(what, list(texts)), OfEffect(stage, (outside.name, action))
+                        advice = key_advice(
+                            stage in self._plan.behind_batches(),
+                            "give a key that names one message",
+                        )
+                        told = _shared(what, list(texts), advice)
+                        yield told, OfEffect(stage, (outside.name, action))
                         break
 
     def _run(self, life: Life) -> None:
@@ -888,12 +894,11 @@ def _keys_in_turn(held: Iterable[_Held]) -> Iterator[_Held]:
     return (one for key in in_turn for one in key)
 
 
-def _shared(what: str, texts: Sequence[str]) -> str:
+def _shared(what: str, texts: Sequence[str], advice: str) -> str:
     first, other = brief_apart(*texts[:2])
     return (
         f"stage {what} for {len(texts)} messages that differ, such as {first} and {other}, so it is done for the "
-        "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, "
-        "say what has to hold outside (simulate: check:)"
+        f"first of them alone: {advice}, or, if once is meant, say what has to hold outside (simulate: check:)"
     )
 
 

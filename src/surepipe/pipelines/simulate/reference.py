@@ -54,7 +54,7 @@ from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
-from surepipe.simulation.outside import Look
+from surepipe.simulation.outside import OF_EACH, Look, key_advice
 from surepipe.simulation.report.words import brief, brief_apart, listing
 from surepipe.simulation.world import Deployable, World, play
 
@@ -404,7 +404,7 @@ def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     yield from _overtaken(runs, {*retold.values()})
     yield from _put_off(runs)
     if not twice.slips and runs.by_hand.keys:
-        yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
+        yield from _of_a_day(runs, plainly(runs.subject, runs.calm, later=True))
 
 
 class _Check:
@@ -903,11 +903,12 @@ def _with_place(subject: PlanSubject, name: str) -> str:
     return f"{name} ({place})" if place else name
 
 
-def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
+def _of_a_day(runs: _Runs, later: Plain) -> Iterator[tuple[str, str]]:
     """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
     first effect."""
     seen: set[str] = set()
-    for whose, keys in today.keys_of.items():
+    behind_batches = runs.subject.plan.behind_batches()
+    for whose, keys in runs.by_hand.keys_of.items():
         stage, others = whose[0], later.keys_of.get(whose, keys)
         gone, new = [*keys.keys() - others.keys()], [*others.keys() - keys.keys()]
         if gone and new and stage not in seen:
@@ -915,8 +916,8 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
             outside, action, value = keys[min(gone)]
             told = (
                 f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(gone))}, and on another day "
-                f"{brief(min(new))}, so it is done once more for a message that is tried again then: make the "
-                "key of the message alone, such as context.id.key"
+                f"{brief(min(new))}, so it is done once more for a message that is tried again then: "
+                f"{key_advice(stage in behind_batches, 'make the key of the message alone')}"
             )
             yield told, stage
 
@@ -1029,10 +1030,7 @@ def _shared_key(alone: Effect, together: Effect, key: str) -> str:
     )
 
 
-_FOR_EACH = (
-    "do it for each message, with a key made of that message alone (context.id tells of its batch), or say what "
-    "has to be done (simulate: check:)"
-)
+_FOR_EACH = f"{OF_EACH}, or say what has to be done (simulate: check:)"
 
 
 def _each_key(run: Plain) -> Iterator[tuple[tuple[str, Effect], str]]:

@@ -19,7 +19,7 @@ from surepipe.audit.properties.ledger import (
     PipeHistory,
     SwiftLook,
 )
-from surepipe.audit.settings import ORDERS, facts_of
+from surepipe.audit.settings import ORDERS, claimed, facts_of
 from surepipe.audit.trace import (
     DETAIL,
     EPOCH,
@@ -354,7 +354,8 @@ class PoisonIsolation(Property):
     What the others are owed is judged by P2 and by their order. Attempts are counted anew after a crash. One that
     fails behind messages whose effects no store took is not counted: all of them are taken again, and one that was
     given up there begins anew. Nor is one in which a batch failed: its first message is tried alone then, so of
-    each this happens once for each before it.
+    each this happens once for each before it. Where nothing promises that a message comes once, one that is a dead
+    letter may come again; whether there was a reason is judged by P9.
     """
 
     id: ClassVar[str] = "P14"
@@ -391,7 +392,7 @@ class PoisonIsolation(Property):
         book, stage = self.books.book, str(facts_of(row).get("stage", ""))
         retries = self._allowed(stage)
         for _, position, _ in self.books.parts:
-            if not position:
+            if not position or self._may_come_again(position):
                 continue
             tries = self._failures[book.key].setdefault(
                 (position, stage), _Tries(self.books.crashes, self._refusals)
@@ -412,6 +413,12 @@ class PoisonIsolation(Property):
                     row,
                     position=position,
                 )
+
+    def _may_come_again(self, position: int) -> bool:
+        """Whether a message that is a dead letter already may rightly be here once more."""
+        book, settings = self.books.book, self.books.settings
+        promised = claimed(settings.claim_on(book.pipe), settings.faults)
+        return "P3" not in promised and bool(book.dead.within(position, position))
 
     def _dead(self, row: Row) -> None:
         book = self.books.book

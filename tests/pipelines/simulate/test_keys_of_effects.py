@@ -861,3 +861,60 @@ def test_where_what_a_stage_keeps_behind_a_batch_and_lanes_is_to_go() -> None:
         told = in_transaction(plan, "work")
         assert ("(context.id tells of its batch)" in told) is is_of_batch
         assert ("such as context.id.key" in told) is not is_of_batch
+
+
+# Amounts that another order of the messages makes others.
+
+
+def pays_the_sum(row: Row) -> Row:
+    """For the last message; the others are counted."""
+    if row["n"] < 4:
+        ledger.do("hours", [row["n"], row["of"]], key=row["n"])
+    else:
+        known = cast("Mapping[tuple[int, int], int]", ledger.count("hours"))
+        mail.do("pay", sum(n for n, of in known if of == row["of"]), key=row["n"])
+    return row
+
+
+def sum_is_looked_at(run: object) -> bool:
+    """Whether one of the right amount is paid."""
+    del run
+    return mail.count("pay") == {6: 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "check", "is_told"),
+    [("n", "", True), ("of", "", False), ("n", "sum_is_looked_at", False)],
+)
+def test_an_amount_that_follows_from_which_message_is_first_is_not_judged(
+    key: str, check: str, *, is_told: bool
+) -> None:
+    """X-26: 1. Lanes of another key than that of the sum. 2. The message that asks for it overtakes others."""
+    lanes = HEAD.replace("boundary: committed", f"key: {key}, lanes: 2, boundary: processed")
+    rows = SAMPLE.replace("}]", ", of: 7}]").replace("},", ", of: 7},")
+    checked = rows.replace("{messages", f'{{check: "CALL {check}", messages') if check else rows
+    placed = ONE.replace("WORK", pays_the_sum.__name__).replace("KIND", "call")
+    text = f"{lanes}{placed}{checked}".replace("CALL ", f"{__name__}:")
+    found = simulation_of(loads(text), faults="none").campaign(range(1))
+    told = [
+        text for text in found.retold if "(mail pay) is another thing when messages come" in text
+    ]
+    assert bool(told) is is_told, found.retold
+    assert not [text for text in found.retold if "(ledger hours)" in text]
+
+
+def tells_its_key(row: Row, context: Context) -> Row:
+    """A double that records the headers of a request."""
+    mail.do("send", [row["n"], context.id.key], key=context.id.key)
+    return row
+
+
+@pytest.mark.parametrize(("work", "is_told"), [(tells_its_key, True), (posts_by_key, False)])
+def test_that_only_the_number_of_effects_is_compared_is_told(
+    work: Callable[..., object], *, is_told: bool
+) -> None:
+    """X-26: what tells the identity of its message is another thing in each run."""
+    simulated = simulation(work)
+    notes = [*simulated.notes(simulated.campaign(range(1)))]
+    told = r"of what stage work \(test_keys_of_effects.py:\d+\) does outside \(mail \w+\), not all was compared"
+    assert any(re.search(told, note) for note in notes) is is_told, notes

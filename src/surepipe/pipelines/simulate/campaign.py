@@ -132,6 +132,8 @@ class PlanResult:
     """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
     """who does other things outside when the messages come in another order, where no check judges them"""
+    counted: tuple[str, ...] = ()
+    """sentences about what is done outside of which only the number is compared"""
     set_aside: str = ""
     """how many messages become dead letters without any fault, and why, in words"""
     leaning: Mapping[str, bool] = field(default_factory=dict[str, bool])
@@ -378,6 +380,7 @@ def run_seeds(
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
         found.judged, found.set_aside = known.judged, known.set_aside
+        found.counted = known.counted
         ends = {f"{end} gets": counted for end, counted in known.offspring.leaning.items()}
         found.leaning = {**ends, **known.deeds.told}
         accepts = f". {IT_ACCEPTS}" if has_check else ""

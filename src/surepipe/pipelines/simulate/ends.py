@@ -211,6 +211,8 @@ class Reference:
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[ByOrder] = frozenset()
+    counted: tuple[str, ...] = ()
+    """sentences about what is done outside of which only the number is compared"""
     leaking: tuple[str, ...] = ()
     asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     odd_keys: Told = field(default_factory=dict[str, str])

@@ -243,6 +243,10 @@ class Plain:
     """of each effect that was asked for once: the message that was handled then"""
     asking_for: dict[Effect, list[Asking]] = field(default_factory=dict[Effect, "list[Asking]"])
     """of each effect: for what it was asked for, each time"""
+    identities: dict[tuple[str, str], list[About]] = field(
+        default_factory=dict[tuple[str, str], "list[About]"]
+    )
+    """of messages, by their pipe and digest, in order: who they are"""
     said: dict[str, Said] = field(default_factory=dict[str, Said])
     """of each message, by the key of its identity: what stages answered for it"""
     origins: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
@@ -475,6 +479,7 @@ class PlainRun(Deployment):
             self._made_of = *self._made_of, self._original(part.name, digest)
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
+            self.found.identities.setdefault((part.name, digest), []).append(about)
             self.found.origins[about.key] = self._it.origin
             if self._by_key and (part.workers or not self._subject.keeps_order(part)):
                 self._hold(part, carried, about)

@@ -170,6 +170,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keyed=_keyed(() if odd_keys else by_hand.came, ends.veils),
         veils=ends.veils,
         by_order=frozenset(outside.by_order),
+        counted=outside.counted,
         leaking=tuple(ends.leaks),
         asking={stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
         odd_keys=odd_keys,
@@ -232,6 +233,28 @@ class _Runs:
             plainly(self.subject, replace(self.calm, seed=seed), strange=seed)
             for seed in (_CHANCES if self.drawing else ())
         ]
+
+    @cached_property
+    def _as_by_hand(self) -> Identities:
+        """Who the messages are in the run by hand."""
+        return self.by_hand.identities
+
+    @cached_property
+    def same_in_order(self) -> Plain:
+        """The run by hand, of the same messages, on another day."""
+        return plainly(self.subject, self.otherwise, later=True, identities=self._as_by_hand)
+
+    def same_turned(self, part: str) -> Plain:
+        """The same in another order, as far as that is allowed there."""
+        return self._same_by_key if part in self._behind_keys else self._same_back
+
+    @cached_property
+    def _same_by_key(self) -> Plain:
+        return plainly(self.subject, self.otherwise, by_key=True, identities=self._as_by_hand)
+
+    @cached_property
+    def _same_back(self) -> Plain:
+        return plainly(self.subject, self.otherwise, backwards=True, identities=self._as_by_hand)
 
     @cached_property
     def parts(self) -> Sequence[_Part]:
@@ -326,7 +349,8 @@ class _Outside:
     """What stages do outside: the ``effects`` that are compared, and what can't be. ``keyless``: what is done once
     more at a second attempt; ``once``: what it leaves out, though it has no key; ``unchecked``: all that, and what
     follows from how messages fall into batches, or come one after the other, as far as no check judges it;
-    ``by_order``: who does other things when messages come in another order."""
+    ``by_order``: who does other things when messages come in another order; ``counted``: sentences about what is
+    another thing in each run, and of which so many are compared."""
 
     def __init__(
         self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
@@ -371,19 +395,52 @@ class _Outside:
             and what in runs.of_strangers.effects
         }
         steady = (in_any_order | in_order).intersection(*(one.effects for one in runs.together))
+        racing = {
+            _whose(what, who): who
+            for what, who in by_hand.effects.items()
+            if what not in steady and _is_by_the_order(runs, what, who)
+        }
         self.effects = {
             what: who
             for what, who in all_done(runs.world.outsides).items()
-            if what in steady and _whose(what, who) not in of_batches.others
+            if what in steady
+            and _whose(what, who) not in of_batches.others
+            and (isinstance(what[2], Nth) or _whose(what, who) not in racing)
         }
         chances = dict(by_chance.told())
         differing = {text: what for text, what in differing.items() if what not in chances.values()}
-        unchecked = {**self.keyless, **guarded, **differing, **chances}
+        by_order = dict(_told_of_races(racing))
+        unchecked = {**self.keyless, **guarded, **differing, **chances, **by_order}
         told = {*unchecked.values(), *of_batches.others}
         unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
         self.unchecked = {
             text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
         }
+        told |= {*unchecked.values()}
+        self.counted = tuple(
+            text
+            for text, what in self._counted_alone(runs)
+            if what not in told and not check.judges(what.look)
+        )
+
+    def _counted_alone(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
+        """Of what is another thing in each run, though as much of it is done in all."""
+        compared = {
+            _whose(what, who) for what, who in self.effects.items() if isinstance(what[2], Nth)
+        }
+        others = {
+            _whose(what, who): who
+            for what, who in runs.by_hand.effects.items()
+            if not isinstance(what[2], Nth) and what not in self.effects
+        }
+        for what, who in others.items():
+            if what in compared:
+                told = (
+                    f"of what stage {who} does outside ({' '.join(what.look)}), not all was compared, but how "
+                    "often, as it is not the same in all runs without faults (by the time, by chance or by the "
+                    "order, say): a check can look at that (simulate: check:)"
+                )
+                yield told, what
 
     def _uncounted(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
         """Of what is another thing in some runs: what is not even done as often in all of them."""
@@ -395,6 +452,29 @@ class _Outside:
                     "is done for each message: say what has to be done (simulate: check:)"
                 )
                 yield told, _whose(what, who)
+
+
+def _is_by_the_order(runs: _Runs, effect: Effect, who: str) -> bool:
+    """Whether it is another one in an order that messages may come in, though they are the same: what follows from
+    their identities, the time or chance is so in the run in the same order, too."""
+    stage = _whose(effect, who).stage
+    return (
+        not isinstance(effect[2], Nth)
+        and not _comes_in_order(runs.subject, stage)
+        and effect in runs.same_in_order.effects
+        and effect not in runs.same_turned(stage).effects
+    )
+
+
+def _told_of_races(racing: Mapping[OfEffect, str]) -> Iterator[tuple[str, OfEffect]]:
+    for what, who in racing.items():
+        told = (
+            f"what stage {who} does outside ({' '.join(what.look)}) is another thing when messages come in "
+            "another order, which they may, so it is not compared: let it follow from the message alone, or let "
+            "those that it goes by keep their order (one key, where there are lanes), or say what has to be "
+            "done (simulate: check:)"
+        )
+        yield told, what
 
 
 def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:

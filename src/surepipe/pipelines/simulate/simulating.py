@@ -877,6 +877,7 @@ class Simulation:
         yield from dict.fromkeys(
             text for one in found if one.dead_by_faults for text in _leaning(one)
         )
+        yield from dict.fromkeys(text for one in found for text in one.counted)
         yield from self._keys_of_none()
         yield from self._put_aside()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them

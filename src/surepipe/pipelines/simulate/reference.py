@@ -235,26 +235,16 @@ class _Runs:
         ]
 
     @cached_property
-    def _as_by_hand(self) -> Identities:
-        """Who the messages are in the run by hand."""
-        return self.by_hand.identities
-
-    @cached_property
     def same_in_order(self) -> Plain:
         """The run by hand, of the same messages, on another day."""
-        return plainly(self.subject, self.otherwise, later=True, identities=self._as_by_hand)
-
-    def same_turned(self, part: str) -> Plain:
-        """The same in another order, as far as that is allowed there."""
-        return self._same_by_key if part in self._behind_keys else self._same_back
+        known = self.by_hand.identities
+        return plainly(self.subject, self.otherwise, later=True, identities=known)
 
     @cached_property
-    def _same_by_key(self) -> Plain:
-        return plainly(self.subject, self.otherwise, by_key=True, identities=self._as_by_hand)
-
-    @cached_property
-    def _same_back(self) -> Plain:
-        return plainly(self.subject, self.otherwise, backwards=True, identities=self._as_by_hand)
+    def same_turned(self) -> Plain:
+        """The same in another order, as far as the plan allows that when nothing goes wrong."""
+        known = self.by_hand.identities
+        return plainly(self.subject, self.otherwise, by_key=True, identities=known)
 
     @cached_property
     def parts(self) -> Sequence[_Part]:
@@ -462,7 +452,7 @@ def _is_by_the_order(runs: _Runs, effect: Effect, who: str) -> bool:
         not isinstance(effect[2], Nth)
         and not _comes_in_order(runs.subject, stage)
         and effect in runs.same_in_order.effects
-        and effect not in runs.same_turned(stage).effects
+        and effect not in runs.same_turned.effects
     )
 
 

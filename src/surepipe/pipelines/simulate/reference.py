@@ -399,10 +399,11 @@ class _Outside:
         }
         chances = dict(by_chance.told())
         differing = {text: what for text, what in differing.items() if what not in chances.values()}
-        by_order = dict(_told_of_races(racing))
-        unchecked = {**self.keyless, **guarded, **differing, **chances, **by_order}
+        unchecked = {**self.keyless, **guarded, **differing, **chances}
         told = {*unchecked.values(), *of_batches.others}
         unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
+        told |= {*unchecked.values()}
+        unchecked |= {text: what for text, what in _told_of_races(racing) if what not in told}
         self.unchecked = {
             text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
         }

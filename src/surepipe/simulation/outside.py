@@ -190,9 +190,10 @@ class Outside:
             self._change_of_key(action, other, use, key, use)
         if key is None and use.message:
             what = f"stage {use.stage} does {self.name} {action} {use.value!r} without a key{use.place}"
-            self.unnamed.setdefault(use.place, (f"{what}{_LEFT_OUT}", use.stage, action))
+            advice = by_a_key(self._world, use.stage)
+            self.unnamed.setdefault(use.place, (f"{what}{_LEFT_OUT}: {advice}", use.stage, action))
             if earlier and not any(earlier):
-                told = f"{what}, so it is done once more{_AS_ANY}"
+                told = f"{what}, so it is done once more{_AS_ANY}: {advice}"
                 self.keyless.setdefault(use.place, (told, use.stage, action))
 
     def _hold_to_others(self, action: str, key: str, use: _Use, call: int) -> None:
@@ -208,7 +209,7 @@ class Outside:
             self._slip(
                 f"{use.stage} gives {action} {use.value!r} the key of {action} {first.value!r}, of another "
                 "message: only the first of both is done",
-                use.place,
+                use,
                 _effect(action, use),
             )
         elif is_known and use.value != first.value and use.stage != first.stage:
@@ -216,15 +217,15 @@ class Outside:
             self._shared_key(action, key, use, first, other)
 
     def _shared_key(self, action: str, key: str, use: _Use, first: _Use, whose: str) -> None:
-        is_of_batch = self._world is not None and use.stage in self._world.in_company
+        is_of_batch = self._world is not None and use.stage in self._world.of_batches
         add = 'add what tells them apart to the key, such as f"{context.id.key}/{address}"'
         make = "make the key of each message alone (context.id tells of its batch)"
         self._slip(
             f"{use.stage} gives {action} {use.value!r} the key of {action} {first.value!r} {whose} "
             f"({brief(key)}): only the first of both is done",
-            use.place,
+            use,
             _effect(action, use),
-            f": {make if is_of_batch else add}",
+            make if is_of_batch else add,
         )
 
     def _change_of_key(self, action: str, old: str, first: _Use, key: str, again: _Use) -> None:
@@ -234,19 +235,16 @@ class Outside:
         self._slip(
             f"{first.stage} gives {action} {first.value!r} another key when its message is tried again "
             f"({brief(old)}, then {brief(key)}), so it is repeated",
-            again.place,
+            again,
             os.path.commonprefix([once, twice]),  # noqa: RUF071 - of texts
         )
 
-    def _slip(
-        self,
-        what: str,
-        place: str,
-        effect: str,
-        advice: str = ": a key names one effect of one message at every attempt, such as context.id.key",
-    ) -> None:
+    def _slip(self, what: str, use: _Use, effect: str, advice: str = "") -> None:
         """The caller of ``do`` has made a mistake there."""
-        self._slips.setdefault(f"{what}{place}{advice}", (self.name, effect))
+        is_of_batch = self._world is not None and use.stage in self._world.of_batches
+        one_key = "a key names one effect of one message at every attempt"
+        advice = advice or key_advice(is_of_batch, one_key)
+        self._slips.setdefault(f"{what}{use.place}: {advice}", (self.name, effect))
 
     @property
     def slips(self) -> dict[str, tuple[str, str]]:
@@ -358,14 +356,28 @@ class Outside:
             self._done = before
 
 
-_BY_A_KEY = (
-    "name it by a key that stays the same, such as context.id.key, or say what has to hold outside (simulate: "
-    "check:)"
+OF_EACH = (
+    "do it for each message, with a key made of that message alone (context.id tells of its batch)"
 )
-_AS_ANY = f" when its message is tried again, as any message may be: {_BY_A_KEY}"
+"""What is advised to a stage behind a batch, which has no identity of its messages."""
+
+
+def key_advice(is_of_batch: bool, what: str) -> str:
+    """To do this, by the identity of a message; behind a batch another thing."""
+    return OF_EACH if is_of_batch else f"{what}, such as context.id.key"
+
+
+def by_a_key(world: ActorWorld | None, stage: str) -> str:
+    """What is advised to a stage of a run that does something without a key."""
+    is_of_batch = world is not None and stage in world.of_batches
+    advice = key_advice(is_of_batch, "name it by a key that stays the same")
+    return f"{advice}, or say what has to hold outside (simulate: check:)"
+
+
+_AS_ANY = " when its message is tried again, as any message may be"
 _LEFT_OUT = (
     ": a second attempt at its message leaves it out, but nothing says that one does so after a process that has "
-    f"ended right behind it: {_BY_A_KEY}"
+    "ended right behind it"
 )
 
 

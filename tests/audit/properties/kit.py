@@ -257,6 +257,7 @@ VERBS: Mapping[str, Callable[[Writer, str], object]] = {
     "pause": lambda writer, text: writer.row(text, Kind.PAUSE),
     "warn": lambda writer, text: writer.row(text, "notice", detail='{"notice":"Stalled"}'),
     "reject": _rejected,
+    "refuse": lambda writer, _: writer.row("store", Kind.REFUSED),
     "unknown": _unknown,
     "submit": _submit,
     "send": _frame(Kind.TRANSMIT, "data", "sender"),

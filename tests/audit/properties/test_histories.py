@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from surepipe.audit.properties import NAMES
+from surepipe.core.claims import Atom
 from tests.audit.properties.kit import history, judged
 
 BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
@@ -319,6 +320,24 @@ BROKEN: tuple[tuple[str, str, dict[str, object], str], ...] = (
     ),
     (
         "P14",
+        "accept 1; raise 1; refuse; raise 1; raise 1",
+        {"retries": 1},
+        "Message #1 was tried 3 times; 1 attempt is allowed.",
+    ),
+    (
+        "P14",
+        "accept 1; raise 1; dead 1; raise 1",
+        {"retries": 1},
+        "Message #1 was tried twice; 1 attempt is allowed.",
+    ),
+    (
+        "P14",
+        "accept 1-2; refuse; raise 1; raise 1",
+        {"retries": 1},
+        "Message #1 was tried twice; 1 attempt is allowed.",
+    ),
+    (
+        "P14",
         "accept 1; raise 1; raise 1; end",
         {"retries": 2},
         "Message #1 failed twice and became no dead letter.",
@@ -593,6 +612,17 @@ LEGAL: tuple[tuple[str, str, dict[str, object]], ...] = (
     ("P14", "accept 1-2; raise 1; raise 1; dead 1; settle 2; end", {"retries": 2}),
     ("P14", "accept 1; raise 1; crash receiver; raise 1; raise 1; dead 1", {"retries": 2}),
     ("P14", "accept 1; raise 1; raise 1; raise 1; settle 1; end", {}),
+    ("P14", "accept 1-2; raise 2; refuse; raise 2; settle 1; dead 2; end", {"retries": 1}),
+    (
+        "P14",
+        "accept 1; raise 1; dead 1; raise 1; confirm 1; end",
+        {"retries": 1, "claim": {Atom.NO_LOSS: []}},
+    ),
+    (
+        "P14",
+        "accept 1-2; raise 2; raise 2; refuse; raise 2; raise 2; settle 1; dead 2; end",
+        {"retries": 2},
+    ),
     (
         "P14",
         "accept 1; raise-in-price 1; raise-in-price 1; raise-in-price 1; dead 1; settle 1; end",

@@ -85,6 +85,14 @@ POSTED = (
     ),
 )
 """Several effects of each message, which tell their keys."""
+CHOOSY = (
+    "call",
+    (
+        "def choosy(row):\n    if int(row['n']) % 12 == 5:\n        raise ValueError('no row')\n"
+        "    return row\n"
+    ),
+)
+"""It can't take one of its messages, in no run."""
 IMPORTS = (
     "import asyncio\nimport json\nimport random\nimport uuid\n"
     "from surepipe.simulation import Outside\n\n\n"
@@ -151,6 +159,8 @@ class _Draw:
         """Whether stages stand in a row, some of them with few retries, and several give more than one row."""
         self.posts = seed >= 3_000_000
         """Whether stages do several things outside for one message."""
+        self.refuses = seed >= 4_000_000
+        """Whether stages can't take some row, in any run, and try it once or twice."""
         self.has_batch = False
         self.loses = False
         """Whether some row may not come out, or only among the dead letters."""
@@ -214,6 +224,7 @@ class _Draw:
         draw = self.random
         steps = [*STEPS, "batch", *(["halved"] * 3 if self.gives_up_soon else [])]
         steps += ["posted"] * 5 if self.posts else []
+        steps += ["choosy"] * 8 if self.refuses else []
         step = chosen or draw.choice(steps)
         if self.has_batch and step in ("booked", "posted"):  # their keys would tell of the batch
             step = "cached"
@@ -222,6 +233,8 @@ class _Draw:
         failing = draw.choice(
             ["", "", *(f", retries: {most}, dead_letter: main/dead" for most in retries)]
         )
+        if step == "choosy":
+            failing = f", retries: {draw.choice([1, 1, 2])}, dead_letter: main/dead"
         if step == "batch":
             self.has_batch = True
             self.functions["opened"] = OPEN
@@ -229,7 +242,7 @@ class _Draw:
             self.stages.append(f'  open{name}: {{from: {name}, flat-map: "STEPS:opened"}}\n')
             return f"open{name}"
         self.loses |= step == "some" or bool(failing)
-        kind, self.functions[step] = POSTED if step == "posted" else STEPS[step]
+        kind, self.functions[step] = {**STEPS, "posted": POSTED, "choosy": CHOOSY}[step]
         self.stages.append(f'  {name}: {{from: {feeder}, {kind}: "STEPS:{step}"{failing}}}\n')
         return name
 
@@ -441,12 +454,20 @@ ERRORS: dict[str, tuple[str, str]] = {
             "    return {**row, 'of all': sum(BOOKS.count('book'))}\n"
         ),
     ),
+    "done-at-first": (
+        "call",
+        (
+            "def wrong(row, context):\n    if context.attempt == 1:\n"
+            "        BOOKS.do('book', json.dumps(row), key=context.id.key)\n    return row\n"
+        ),
+    ),
     "boundary": ("", ""),
 }
 BLAMED = {"attempt": "A stage's defect: wrong "}
 """What has to be said of who is to blame, wherever the stage stands."""
-BEHIND = {"attempt": ("halved",)}
+BEHIND = {"attempt": ("halved",), "done-at-first": ("choosy",)}
 """What stands before it."""
+SETS_ASIDE = {"choosy": ", retries: 5, dead_letter: main/dead"}
 PLANTED = """\
 version: 1
 name: planted
@@ -473,11 +494,13 @@ def planted(error: str, seed: int) -> Case:
     steps = [(step, *STEPS[step]) for step in drawn]
     if error != "boundary":
         steps.insert(random.randint(0, len(steps)), ("wrong", *ERRORS[error]))
-        steps[:0] = [(step, *STEPS[step]) for step in BEHIND.get(error, ())]
+        known: dict[str, tuple[str, str]] = {**STEPS, "choosy": CHOOSY}
+        steps[:0] = [(step, *known[step]) for step in BEHIND.get(error, ())]
         functions["books"] = "BOOKS = Outside('books')\n"
     for name, kind, text in steps:
         functions[name] = text
-        stages.append(f'  {name}: {{from: {last}, {kind}: "STEPS:{name}"}}\n')
+        failing = SETS_ASIDE.get(name, "")
+        stages.append(f'  {name}: {{from: {last}, {kind}: "STEPS:{name}"{failing}}}\n')
         last = name
     if not steps:
         stages.append("  same: {from: pipe1, key-by: who}\n")

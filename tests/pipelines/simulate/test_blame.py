@@ -12,8 +12,11 @@ from typing import ClassVar, cast
 
 import pytest
 
+from surepipe.audit.findings import Violation
+from surepipe.audit.trace import Kind
 from surepipe.pipelines import loads
-from surepipe.pipelines.simulate.campaign import draw_for
+from surepipe.pipelines.simulate.blame import pointed
+from surepipe.pipelines.simulate.campaign import draw_for, run_one
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
@@ -25,6 +28,8 @@ from surepipe.pipelines.simulate.subject import PlanSubject
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 from surepipe.simulation.faults import chosen
+from surepipe.simulation.options import Options
+from surepipe.simulation.results import Counterexample
 from tests.pipelines.simulate.kit import HEAD
 
 Order = Mapping[str, object]
@@ -571,3 +576,31 @@ def test_what_is_done_twice_as_a_note_was_lost_is_advised_to_have_a_key() -> Non
         ).run(range(60))
     advice = r"bank pay \d is done once more, as it has no key: give it one, such as context.id.key"
     assert re.search(advice, " ".join(str(found.value).split())), str(found.value)
+
+
+def odd_ones(order: Order) -> Order:
+    """Not the third."""
+    if order["n"] == 3:
+        raise ValueError("a row that is no order")
+    return order
+
+
+def test_a_stage_that_raises_for_a_message_as_without_faults_is_not_to_be_mended() -> None:
+    """P14: its message is tried too often, by whoever counts the attempts."""
+    simulated = simulation("last intake call odd_ones", faults="none")
+    result, _ = run_one(simulated.subject, Options(messages=4))
+    raised = [row for row in result.rows if row.kind == Kind.RAISED]
+    last = raised[-1]
+    tried = Violation(
+        "P14",
+        "poison isolation",
+        last.step,
+        "Message #3 was tried twice.",
+        last.pipe,
+        last.epoch,
+        last.seq,
+        position=3,
+    )
+    example = Counterexample("shop", tried, result, 0, "nothing", False, "", "")
+    assert raised
+    assert pointed(simulated.subject, example).raised_anyway == {row.step for row in raised}

@@ -397,6 +397,14 @@ def test_a_generated_plan_that_gives_messages_up_soon_is_not_called_broken(plan:
     assert list(alarms(case_of(plan), range(3))) == []
 
 
+@pytest.mark.parametrize(("plan", "seed"), [(4059, 0), (4094, 10)])
+def test_a_stage_that_can_never_take_some_message_is_not_called_broken(
+    plan: int, seed: int
+) -> None:
+    """V-1, P14: of each of these a store took back an attempt, with the messages before it."""
+    assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
+
+
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_planted_error_is_seen(error: str) -> None:
     """V-1: of each kind the first pipeline; stages that are correct, and a route, are drawn around it."""

@@ -13,6 +13,7 @@ from typing import cast
 import pytest
 
 from surepipe.pipelines import loads
+from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
@@ -807,3 +808,113 @@ def test_what_a_handler_answers_is_left_to_its_check() -> None:
         return charge, check
 
     assert simulation_of(build, messages=rows, faults="none").run(range(2)).runs == 2
+
+
+# Whoever advises the identity of a message asks first whether the stage has it.
+
+
+def pays_in_one(rows: Sequence[Row]) -> Sequence[Row]:
+    """Two batches may have one key."""
+    mail.do("pay", sum(row["n"] for row in rows), key=rows[0]["n"] % 2)
+    return rows
+
+
+def pays_in_one_without(rows: Sequence[Row]) -> Sequence[Row]:
+    """By no key."""
+    mail.do("pay", sum(row["n"] for row in rows))
+    return rows
+
+
+def pays_each_kind_once(rows: Sequence[Row]) -> Sequence[Row]:
+    """Several messages have one effect, and one key."""
+    for row in rows:
+        mail.do("pay", row["n"] % 2, key=row["n"] % 2)
+    return rows
+
+
+def pays_in_one_by_the_day(rows: Sequence[Row]) -> Sequence[Row]:
+    """Another key on another day."""
+    key = f"{rows[0]['n']}/{datetime.now():%Y-%m-%d}"  # noqa: DTZ005 - as users write it
+    mail.do("pay", [rows[0]["n"], key], key=key)
+    return rows
+
+
+@pytest.mark.parametrize(
+    "work",
+    [pays_in_one, pays_in_one_without, pays_for_all, pays_in_one_by_the_day, pays_each_kind_once],
+)
+def test_behind_a_batch_no_key_of_it_is_advised(work: Callable[..., object]) -> None:
+    """X-26: context.id is that of its first message; whoever took it was sent away once more."""
+    simulated = simulation(work, BEHIND_A_BATCH)
+    found = simulated.campaign(range(2))
+    told = [str(one.violation) for one in found.failures.values()] + [*found.retold]
+    assert told
+    assert any("(context.id tells of its batch)" in text for text in told), told
+    assert not any("such as context.id.key" in text for text in told), told
+
+
+def test_where_what_a_stage_keeps_behind_a_batch_and_lanes_is_to_go() -> None:
+    """X-26: that is told for a stage, and by its messages."""
+    lanes = HEAD.replace("boundary: committed", "key: n, lanes: 2, boundary: processed")
+    for parts, is_of_batch in ((BEHIND_A_BATCH, True), (ONE, False)):
+        plan = simulation(pays_for_all, parts, head=lanes).subject.plan
+        told = in_transaction(plan, "work")
+        assert ("(context.id tells of its batch)" in told) is is_of_batch
+        assert ("such as context.id.key" in told) is not is_of_batch
+
+
+# Amounts that another order of the messages makes others.
+
+
+def pays_the_sum(row: Row) -> Row:
+    """For the last message; the others are counted."""
+    if row["n"] < 4:
+        ledger.do("hours", [row["n"], row["of"]], key=row["n"])
+    else:
+        known = cast("Mapping[tuple[int, int], int]", ledger.count("hours"))
+        mail.do("pay", sum(n for n, of in known if of == row["of"]), key=row["n"])
+    return row
+
+
+def sum_is_looked_at(run: object) -> bool:
+    """Whether one of the right amount is paid."""
+    del run
+    return mail.count("pay") == {6: 1}
+
+
+@pytest.mark.parametrize(
+    ("key", "check", "is_told"),
+    [("n", "", True), ("of", "", False), ("n", "sum_is_looked_at", False)],
+)
+def test_an_amount_that_follows_from_which_message_is_first_is_not_judged(
+    key: str, check: str, *, is_told: bool
+) -> None:
+    """X-26: 1. Lanes of another key than that of the sum. 2. The message that asks for it overtakes others."""
+    lanes = HEAD.replace("boundary: committed", f"key: {key}, lanes: 2, boundary: processed")
+    rows = SAMPLE.replace("}]", ", of: 7}]").replace("},", ", of: 7},")
+    checked = rows.replace("{messages", f'{{check: "CALL {check}", messages') if check else rows
+    placed = ONE.replace("WORK", pays_the_sum.__name__).replace("KIND", "call")
+    text = f"{lanes}{placed}{checked}".replace("CALL ", f"{__name__}:")
+    found = simulation_of(loads(text), faults="none").campaign(range(1))
+    told = [
+        text for text in found.retold if "(mail pay) is another thing when messages come" in text
+    ]
+    assert bool(told) is is_told, found.retold
+    assert not [text for text in found.retold if "(ledger hours)" in text]
+
+
+def tells_its_key(row: Row, context: Context) -> Row:
+    """A double that records the headers of a request."""
+    mail.do("send", [row["n"], context.id.key], key=context.id.key)
+    return row
+
+
+@pytest.mark.parametrize(("work", "is_told"), [(tells_its_key, True), (posts_by_key, False)])
+def test_that_only_the_number_of_effects_is_compared_is_told(
+    work: Callable[..., object], *, is_told: bool
+) -> None:
+    """X-26: what tells the identity of its message is another thing in each run."""
+    simulated = simulation(work)
+    notes = [*simulated.notes(simulated.campaign(range(1)))]
+    told = r"of what stage work \(test_keys_of_effects.py:\d+\) does outside \(mail \w+\), not all was compared"
+    assert any(re.search(told, note) for note in notes) is is_told, notes

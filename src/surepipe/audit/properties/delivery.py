@@ -19,7 +19,7 @@ from surepipe.audit.properties.ledger import (
     PipeHistory,
     SwiftLook,
 )
-from surepipe.audit.settings import ORDERS, facts_of
+from surepipe.audit.settings import ORDERS, claimed, facts_of
 from surepipe.audit.trace import (
     DETAIL,
     EPOCH,
@@ -330,28 +330,59 @@ def _sentence(broken: Atom, position: int, before: int) -> str:
 # P14: a message whose handler always fails is tried so often, then put aside once, and harms no other.
 
 
+@dataclass(slots=True)
+class _Tries:
+    """The attempts at one message of one stage that failed; with the crashes that were before the first, and the
+    refusals of stores that were before the last."""
+
+    crashes: int
+    refusals: int
+    count: int = 0
+    taken_back: int = 0
+    """How often a store refused something before the next attempt, and may have taken this one back with it."""
+
+    def one_more(self, refusals: int) -> None:
+        """It has failed again, after so many refusals of stores."""
+        self.count += 1
+        self.taken_back += refusals > self.refusals
+        self.refusals = refusals
+
+
 class PoisonIsolation(Property):
     """P14: at most ``retries`` attempts in each life of the receiver, then one dead letter, which names its cause.
 
     What the others are owed is judged by P2 and by their order. Attempts are counted anew after a crash. One that
-    fails behind messages whose effects no store took is not counted: all of them are taken again. Nor is one in
-    which a batch failed: its first message is tried alone then, so of each this happens once for each before it.
+    fails behind messages whose effects no store took is not counted: all of them are taken again, and one that was
+    given up there begins anew. Nor is one in which a batch failed: its first message is tried alone then, so of
+    each this happens once for each before it. Where nothing promises that a message comes once, one that is a dead
+    letter may come again; whether there was a reason is judged by P9.
     """
 
     id: ClassVar[str] = "P14"
 
     def __init__(self, books: PipeHistories, report: Report) -> None:
         super().__init__(books, report)
-        self._failures: defaultdict[str, dict[tuple[int, str], tuple[int, int]]] = defaultdict(dict)
+        self._failures: defaultdict[str, dict[tuple[int, str], _Tries]] = defaultdict(dict)
         """By message, and the stage that failed: each counts for itself."""
         self._in_life: defaultdict[tuple[str, int, str, int], int] = defaultdict(int)
         """The same in one incarnation. Two of them may be at it at once."""
         self._doubts: defaultdict[str, int] = defaultdict(int)
         """How often a receiver took again what it had in work when its store was away."""
+        self._refusals = 0
+        """How often a store did not take a transaction."""
 
     def looks(self) -> Mapping[str, Look]:
-        """Failures, letters, and stores that were away."""
-        return {Kind.RAISED: self._raised, Kind.DEAD: self._dead, "answer": self._answered}
+        """Failures, letters, and stores that were away, or refused."""
+        return {
+            Kind.RAISED: self._raised,
+            Kind.DEAD: self._dead,
+            Kind.REFUSED: self._refused,
+            "answer": self._answered,
+        }
+
+    def _refused(self, row: Row) -> None:
+        del row
+        self._refusals += 1
 
     def _answered(self, row: Row) -> None:
         if f'"call":"{LOOKED_AGAIN}"' in row.detail:
@@ -361,24 +392,33 @@ class PoisonIsolation(Property):
         book, stage = self.books.book, str(facts_of(row).get("stage", ""))
         retries = self._allowed(stage)
         for _, position, _ in self.books.parts:
-            if not position:
+            if not position or self._may_come_again(position):
                 continue
-            known, since = self._failures[book.key].get((position, stage), (0, self.books.crashes))
-            self._failures[book.key][position, stage] = (known + 1, since)
-            lives = 1 + self.books.crashes - since
+            tries = self._failures[book.key].setdefault(
+                (position, stage), _Tries(self.books.crashes, self._refusals)
+            )
+            tries.one_more(self._refusals)
+            lives = 1 + self.books.crashes - tries.crashes
             life = (book.key, position, stage, row.incarnation)
             self._in_life[life] += 1
             if retries is None:
                 continue
             in_batches = self.books.settings.together.get(stage, 0)
-            counted, more = self._in_life[life], self._doubts[book.key] + in_batches * lives
-            if counted > retries + more and known + 1 > retries * lives + more:
+            more = self._doubts[book.key] + in_batches * lives + retries * tries.taken_back
+            if self._in_life[life] > retries + more and tries.count > retries * lives + more:
                 whose = f" by {stage}" if stage else ""
                 self.fail(
-                    f"Message #{position} was tried {times(known + 1)}{whose}; {retries} attempts are allowed.",
+                    f"Message #{position} was tried {times(tries.count)}{whose}; "
+                    f"{retries} {'attempt is' if retries == 1 else 'attempts are'} allowed.",
                     row,
                     position=position,
                 )
+
+    def _may_come_again(self, position: int) -> bool:
+        """Whether a message that is a dead letter already may rightly be here once more."""
+        book, settings = self.books.book, self.books.settings
+        promised = claimed(settings.claim_on(book.pipe), settings.faults)
+        return "P3" not in promised and bool(book.dead.within(position, position))
 
     def _dead(self, row: Row) -> None:
         book = self.books.book
@@ -410,12 +450,12 @@ class PoisonIsolation(Property):
         return settings.allowed.get(stage, settings.retries) or None
 
     def _look_for_undead(
-        self, book: PipeHistory, failures: Mapping[tuple[int, str], tuple[int, int]]
+        self, book: PipeHistory, failures: Mapping[tuple[int, str], _Tries]
     ) -> None:
-        for (position, stage), (count, _) in failures.items():
+        for (position, stage), tries in failures.items():
             retries, in_batches = self._allowed(stage), self.books.settings.together.get(stage, 0)
-            if retries is None or count < retries + in_batches:
+            if retries is None or tries.count < retries + in_batches:
                 continue
             if position not in book.settled:
-                text = f"Message #{position} failed {times(count)} and became no dead letter."
+                text = f"Message #{position} failed {times(tries.count)} and became no dead letter."
                 self.fail(text, book=book, position=position)

@@ -92,8 +92,6 @@ class _Run:
 def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     """The same with the message that it is about, where one can be named."""
     violation, result = found.violation, found.result
-    if violation.position:
-        return found
     messages = Options.of(result.script.options).messages
     run = _Run(subject.name, result.rows)
     with quiet(subject):
@@ -103,6 +101,9 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         veil = reference_of(subject, messages).veils.get(violation.end)
         plain.said = _said_without_faults(subject, plain, run, messages)
     subject.memory.reset()
+    anyway = frozenset(_raised_anyway(plain, run, result))
+    if violation.position:  # its row names the message
+        return replace(found, raised_anyway=anyway)
     unknown = subject.plan.behind_batches()  # what a batch holds is another thing in each run
     plain.said = {
         key: {said: answer for said, answer in answers.items() if said[0] not in unknown}
@@ -110,7 +111,6 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
     }
     if veil is not None:  # what it is about was told without what differs
         plain.came = [replace(one, text=veil.over(one.text)) for one in plain.came]
-    anyway = frozenset(_raised_anyway(plain, run, result))
     is_compared = veil is None and _is_other_at(violation.end, plain, again)
     varying = frozenset[str]() if is_compared else _varying(plain, again)
     of_all = {

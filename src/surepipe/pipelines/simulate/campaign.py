@@ -142,10 +142,12 @@ class PlanResult:
     """those of them that the user's check judges"""
     by_order: frozenset[ByOrder] = frozenset()
     """who does other things outside when the messages come in another order, where no check judges them"""
+    counted: tuple[str, ...] = ()
+    """sentences about what is done outside of which only the number is compared"""
     set_aside: str = ""
     """how many messages become dead letters without any fault, and why, in words"""
     leaning: Mapping[str, bool] = field(default_factory=dict[str, bool])
-    """ends at which what comes of a message depends on others (``Offspring``)"""
+    """in words: ends at which what comes of a message depends on others (``Offspring``), and whose effects do"""
     unreached: Told = field(default_factory=dict[str, str])
     """sentences about ends that nothing comes to, and sources of which nothing comes out"""
     retold: Told = field(default_factory=dict[str, str])
@@ -459,7 +461,9 @@ def run_seeds(
         found.by_order, found.leaking = known.by_order, known.leaking
         found.unreached, found.left_out = known.unreached, known.left_out
         found.judged, found.set_aside = known.judged, known.set_aside
-        found.leaning = known.offspring.leaning
+        found.counted = known.counted
+        ends = {f"{end} gets": counted for end, counted in known.offspring.leaning.items()}
+        found.leaning = {**ends, **known.deeds.told}
         accepts = f". {IT_ACCEPTS}" if has_check else ""
         unchecked = {f"{text}{accepts}": stage for text, stage in known.unchecked.items()}
         found.retold = {**known.retold, **known.odd_keys, **unchecked}

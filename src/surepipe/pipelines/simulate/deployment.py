@@ -39,6 +39,7 @@ from surepipe.pipelines.run.file_log import FileLog
 from surepipe.pipelines.run.pipes import stream_name
 from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
+    Effect,
     Ends,
     Reference,
     RunOutcome,
@@ -84,7 +85,7 @@ from surepipe.simulation.actors.stores import (
     SimulatedSide,
 )
 from surepipe.simulation.network import Link
-from surepipe.simulation.outside import ordinal
+from surepipe.simulation.outside import by_a_key, ordinal
 from surepipe.simulation.report.words import EFFECT_LOST, EFFECT_REPEATED, IDEMPOTENCY_KEY
 from surepipe.simulation.timeline import as_detail, digest_of
 from surepipe.simulation.world import Deployment, World
@@ -278,7 +279,7 @@ class PlanDeployment(Deployment):
     def begin(self, world: World) -> None:
         """Stores, links, sources, sinks, and a node for each process of the plan."""
         world.remembers = self.memory.enter
-        world.in_company = self.plan.behind_batches()
+        world.in_company = world.of_batches = self.plan.behind_batches()
         plan = self.plan
         for part in plan.stores:
             store = world.add_store(part.name, declared_level(part), part.kind)
@@ -550,7 +551,7 @@ class PlanDeployment(Deployment):
             }.items()
         ]
         found += self._judge_repeats(world)
-        found += [] if aside else self._judge_effects(world, doubts)
+        found += self._judge_effects(world, doubts, aside)
         return found
 
     def _put_aside(self) -> Iterator[tuple[tuple[str, bytes], int]]:
@@ -589,15 +590,15 @@ class PlanDeployment(Deployment):
                 )
 
     def _judge_effects(
-        self, world: World, doubts: Mapping[str, Atom | None]
+        self, world: World, doubts: Mapping[str, Atom | None], aside: SetAside
     ) -> Iterator[Violation]:
-        """What was never done outside, though no message may be lost. None became a dead letter.
+        """What was never done outside, though no message may be lost, but for what dead letters take with them.
 
         1. A stage puts a message into a list, and returns. 2. The message is settled. 3. The process ends, and the
         list with it: what was to be done with the message is done by nobody, and no sink shows that.
         """
         wanted = self._reference.effects
-        missing = wanted.keys() - all_done(world.outsides).keys()
+        missing = wanted.keys() - all_done(world.outsides).keys() - self._excused_effects(aside)
         if not missing or world.limit or Atom.NO_LOSS in doubts.values():
             return
         if not self._keeps_all(world):
@@ -616,6 +617,16 @@ class PlanDeployment(Deployment):
             content=wanted[first],
         )
 
+    def _excused_effects(self, aside: SetAside) -> set[Effect]:
+        """What is done for the messages that are dead letters. Of one that nobody knows it may be anything that is
+        done behind its pipe."""
+        known = self._reference
+        behind = self.plan.behind(*known.offspring.strangers(aside))
+        excused = known.deeds.excused(known.effects, aside, known.offspring.usual)
+        return excused.union(
+            effect for effect, who in known.effects.items() if who.partition(" ")[0] in behind
+        )
+
     def _judge_repeats(self, world: World) -> Iterator[Violation]:
         """What has no key and was done once more for a message, though its stage looks first.
 
@@ -630,8 +641,7 @@ class PlanDeployment(Deployment):
                 EFFECT_REPEATED,
                 len(world.rows) - 1,
                 f"{who} did {outside} {action} {value!r} once more when its message was tried again. It has no "
-                "key, and what else keeps a second attempt from it was not there: name it by a key that stays the "
-                "same, such as context.id.key, or say what has to hold outside (simulate: check:).",
+                f"key, and what else keeps a second attempt from it was not there: {by_a_key(world, stage)}.",
                 end=outside,
                 content=f"{action} {value!r}, for the {ordinal(usual + 1)} time",
             )

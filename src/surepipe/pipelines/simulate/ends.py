@@ -10,7 +10,7 @@ import json
 import re
 from bisect import bisect_right
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeAlias, cast
@@ -99,6 +99,21 @@ class Offspring:
         """Whether what comes of all others there may be something else, as these are set aside."""
         return end in self.leaning and bool((aside - self.usual).keys() - self.failed)
 
+    def strangers(self, aside: SetAside) -> set[str]:
+        """The sources and pipes of which messages are set aside that look like none that is known, and more than
+        in a run without faults."""
+        known = self.failed.union(one.look for one in self.whole)
+        here, usual = (
+            Counter(
+                place
+                for (place, digest), times in letters.items()
+                if (place, digest) not in known
+                for _ in range(times)
+            )
+            for letters in (aside, self.usual)
+        )
+        return {*(here - usual)}
+
     def excuse(self, end: str, aside: SetAside) -> Excuse:
         """What these letters take with them. What is made of two of them is missing once."""
         known = {one for one in self.whole if one.number <= aside[one.look]}
@@ -109,6 +124,52 @@ class Offspring:
         for look in aside.keys() - looks:
             others += aside[look] * self.most.get((look[0], end), 1)
         return Excuse(Counter(text for text in gone if text is not None), others)
+
+
+@dataclass(frozen=True, slots=True)
+class Asking:
+    """What a stage asks for an effect for: the messages that the one it handles is made of, and the source of that
+    with its place there."""
+
+    made_of: Sequence[Original]
+    origin: tuple[str, int]
+
+    def is_set_aside(self, aside: SetAside) -> bool:
+        """Whether one of these messages became a dead letter."""
+        return any(one.number <= aside[one.look] for one in self.made_of)
+
+
+@dataclass(frozen=True)
+class Deeds:
+    """What is done outside for which message, when nothing goes wrong.
+
+    ``asking_for``: of each effect, for what it is asked for, each time. ``leaning``: the effects that depend on
+    other messages than these, too (a running total); ``told``: whose these are, in words, each with whether as
+    much is done for every message.
+    """
+
+    asking_for: Mapping[Effect, Sequence[Asking]] = field(
+        default_factory=dict[Effect, Sequence[Asking]]
+    )
+    leaning: frozenset[Effect] = frozenset()
+    told: Mapping[str, bool] = field(default_factory=dict[str, bool])
+
+    def excused(self, wanted: Collection[Effect], aside: SetAside, usual: SetAside) -> set[Effect]:
+        """What of this may not be done, as messages are set aside: what is done for these alone, and, where others
+        than usual are set aside, what depends on them. Of each action as much less is done as they ask for."""
+        gone, fewer = Counter[Effect](), Counter[Look]()
+        for effect, askings in self.asking_for.items():
+            gone[effect] = sum(asking.is_set_aside(aside) for asking in askings)
+            fewer[effect[:2]] += gone[effect]
+        all_of = {effect for effect, times in gone.items() if times == len(self.asking_for[effect])}
+        totals = Counter(effect[:2] for effect in wanted if isinstance(effect[2], Nth))
+        last = {
+            effect
+            for effect in wanted
+            if isinstance(effect[2], Nth)
+            and effect[2].number > totals[effect[:2]] - fewer[effect[:2]]
+        }
+        return all_of | last | (self.leaning if aside - usual else frozenset())
 
 
 @dataclass(frozen=True)
@@ -131,7 +192,7 @@ class Reference:
     ``judged``: the ends that the user's check judges, of those that are not the same in each run.
     ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
     take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
-    ``offspring``: what is to come of each message."""
+    ``offspring``: what is to come of each message; ``deeds``: what is done outside for it."""
 
     expected: Contents = field(default_factory=dict[str, Sequence[str]])
     unreached: Told = field(default_factory=dict[str, str])
@@ -150,6 +211,8 @@ class Reference:
     keyed: Mapping[str, Keyed] = field(default_factory=dict[str, Keyed])
     veils: Mapping[str, Veil] = field(default_factory=dict[str, Veil])
     by_order: frozenset[ByOrder] = frozenset()
+    counted: tuple[str, ...] = ()
+    """sentences about what is done outside of which only the number is compared"""
     leaking: tuple[str, ...] = ()
     asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
     odd_keys: Told = field(default_factory=dict[str, str])
@@ -158,6 +221,7 @@ class Reference:
     by_batches: Told = field(default_factory=dict[str, str])
     set_aside: str = ""
     offspring: Offspring = field(default_factory=Offspring)
+    deeds: Deeds = field(default_factory=Deeds)
 
 
 @dataclass(frozen=True, slots=True)

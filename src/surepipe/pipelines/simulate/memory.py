@@ -228,7 +228,9 @@ def in_transaction(plan: Plan, stage: str = "") -> str:
     ]
     pipes = behind or plan.pipes
     if any(pipe.workers for pipe in pipes):  # settled in any order: none of them may be committed
-        return _UNDER_A_KEY
+        of_batch = "made of each message alone (context.id tells of its batch)"
+        of_its = "of its message such as context.id.key"
+        return _UNDER_A_KEY.format(key=of_batch if stage in plan.behind_batches() else of_its)
     is_there = any(pipe.settled is Boundary.COMMITTED for pipe in pipes)
     has = "" if is_there else ", which a pipe with boundary: committed has"
     return (
@@ -238,7 +240,7 @@ def in_transaction(plan: Plan, stage: str = "") -> str:
 
 
 _UNDER_A_KEY = (
-    "keep it outside, in a service or a table of its own, under a key of its message such as context.id.key (what "
+    "keep it outside, in a service or a table of its own, under a key {key} (what "
     "uses that needs a double: simulate: replace:); a transaction of the stage's own (context.transaction) has "
     "only a pipe with boundary: committed, without lanes and without a book"
 )

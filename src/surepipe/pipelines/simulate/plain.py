@@ -11,8 +11,8 @@ import csv
 import io
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from copy import deepcopy
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,6 +38,7 @@ from surepipe.pipelines.models.stages import (
 )
 from surepipe.pipelines.run.flow import is_met_twice, on_branch
 from surepipe.pipelines.simulate.ends import (
+    Asking,
     Effect,
     Original,
     all_done,
@@ -60,7 +61,7 @@ from surepipe.pipes.stack.boundary import Boundary
 from surepipe.queues.book import Cost, Done, Later, Rejected, TooHeavy
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.stores import transaction_of
-from surepipe.simulation.outside import Look, Outside, looking, outsides_of_run
+from surepipe.simulation.outside import Look, Outside, key_advice, looking, outsides_of_run
 from surepipe.simulation.promises import Promise
 from surepipe.simulation.report.words import brief, brief_apart
 from surepipe.simulation.timeline import digest_of
@@ -240,6 +241,12 @@ class Plain:
     """of each stage, message and action, the keys that were given, each with the first effect that had it"""
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
+    asking_for: dict[Effect, list[Asking]] = field(default_factory=dict[Effect, "list[Asking]"])
+    """of each effect: for what it was asked for, each time"""
+    identities: dict[tuple[str, str], list[About]] = field(
+        default_factory=dict[tuple[str, str], "list[About]"]
+    )
+    """of messages, by their pipe and digest, in order: who they are"""
     said: dict[str, Said] = field(default_factory=dict[str, Said])
     """of each message, by the key of its identity: what stages answered for it"""
     origins: dict[str, tuple[str, int]] = field(default_factory=dict[str, tuple[str, int]])
@@ -342,6 +349,7 @@ class PlainRun(Deployment):
 
     def begin(self, world: World) -> None:
         """One node, whatever the plan's are."""
+        world.of_batches = self._plan.behind_batches()
         world.add_node("plain", self._run, sends=False, receives=False)
 
     def end(self, world: World) -> Sequence[Violation]:
@@ -380,7 +388,12 @@ class PlainRun(Deployment):
                     if len(texts) > 1:
                         who = outside.asked_by[action, value]
                         what = f"{who} does {outside.name} {action} {value!r} with the key {brief(key)}"
-                        yield _shared(what, list(texts)), OfEffect(stage, (outside.name, action))
+                        advice = key_advice(
+                            stage in self._plan.behind_batches(),
+                            "give a key that names one message",
+                        )
+                        told = _shared(what, list(texts), advice)
+                        yield told, OfEffect(stage, (outside.name, action))
                         break
 
     def _run(self, life: Life) -> None:
@@ -466,6 +479,7 @@ class PlainRun(Deployment):
             self._made_of = *self._made_of, self._original(part.name, digest)
             known = next(self._known.get((part.name, digest), iter(())), None)
             about = known or self._identity(part.name)
+            self.found.identities.setdefault((part.name, digest), []).append(about)
             self.found.origins[about.key] = self._it.origin
             if self._by_key and (part.workers or not self._subject.keeps_order(part)):
                 self._hold(part, carried, about)
@@ -731,7 +745,7 @@ class PlainRun(Deployment):
             parts = _parts_of(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
-            with looking() as looks:
+            with looking() as looks, self._noting_effects():
                 given = self._entered(part, entry, context, about, message)
             asked = [name for name, _ in looks]
             asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
@@ -760,6 +774,17 @@ class PlainRun(Deployment):
         if context is not None and context.has_drawn:
             self.found.by_chance.add(part.name)
         return given
+
+    @contextmanager
+    def _noting_effects(self) -> Generator[None]:
+        """What is asked for meanwhile is asked for this message, also if its stage fails then."""
+        before = _asked_for(outsides_of_run())
+        try:
+            yield
+        finally:
+            of_it = Asking(self._made_of, self._it.origin)
+            for effect, times in (_asked_for(outsides_of_run()) - before).items():
+                self.found.asking_for.setdefault(effect, []).extend([of_it] * times)
 
     def _call_again(self, call: _Call) -> None:
         """As a second attempt that nobody remembers."""
@@ -837,6 +862,15 @@ class PlainRun(Deployment):
         return About(name, epoch, self._numbers[name])
 
 
+def _asked_for(outsides: Iterable[Outside]) -> Counter[Effect]:
+    """How often each effect was asked for so far."""
+    found = Counter[Effect]()
+    for outside in outsides:
+        for (action, value), times in outside.asked.items():
+            found[outside.name, action, value] += times
+    return found
+
+
 def _is_reordered(before: Sequence[object], given: object) -> bool:
     """Whether a list was given with the same parts in another order."""
     if not before or not isinstance(given, list):
@@ -865,12 +899,11 @@ def _keys_in_turn(held: Iterable[_Held]) -> Iterator[_Held]:
     return (one for key in in_turn for one in key)
 
 
-def _shared(what: str, texts: Sequence[str]) -> str:
+def _shared(what: str, texts: Sequence[str], advice: str) -> str:
     first, other = brief_apart(*texts[:2])
     return (
         f"stage {what} for {len(texts)} messages that differ, such as {first} and {other}, so it is done for the "
-        "first of them alone: give a key that names one message, such as context.id.key, or, if once is meant, "
-        "say what has to hold outside (simulate: check:)"
+        f"first of them alone: {advice}, or, if once is meant, say what has to hold outside (simulate: check:)"
     )
 
 

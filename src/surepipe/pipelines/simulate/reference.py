@@ -23,6 +23,7 @@ from surepipe.pipelines.simulate.ends import (
     RUN,
     Answer,
     Contents,
+    Deeds,
     Effect,
     Nth,
     Offspring,
@@ -53,7 +54,7 @@ from surepipe.pipelines.simulate.veils import Veil, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
-from surepipe.simulation.outside import Look
+from surepipe.simulation.outside import OF_EACH, Look, key_advice
 from surepipe.simulation.report.words import brief, brief_apart, listing
 from surepipe.simulation.world import Deployable, World, play
 
@@ -151,6 +152,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     retold = ends.leaks | dict(_otherwise_again(runs, twice))
     outside = _Outside(runs, twice, {*retold.values()}, check)
     odd_keys = dict(_odd_keys(subject, _keys_told(by_hand, runs.back, twice)))
+    usual, deeds = _plan_of(world).aside(world), _deeds(runs, outside.effects)
     return Reference(
         expected=ends.expected,
         unreached=unreached,
@@ -168,18 +170,22 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         keyed=_keyed(() if odd_keys else by_hand.came, ends.veils),
         veils=ends.veils,
         by_order=frozenset(outside.by_order),
+        counted=outside.counted,
         leaking=tuple(ends.leaks),
         asking={stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
         odd_keys=odd_keys,
         keys=tuple(_told_of_keys(by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
         by_batches=dict(ends.by_batches()),
-        set_aside="" if unreached else _set_aside(subject, by_hand, check),
+        set_aside=""
+        if unreached
+        else _set_aside(runs, check, deeds.excused(outside.effects, usual, usual)),
         offspring=replace(
             _offspring(subject, by_hand, ends.expected, ends.said.keys() - ends.veils.keys()),
             leaning=dict(_leaning(runs, ends)),
-            usual=_plan_of(world).aside(world),
+            usual=usual,
         ),
+        deeds=deeds,
     )
 
 
@@ -227,6 +233,23 @@ class _Runs:
             plainly(self.subject, replace(self.calm, seed=seed), strange=seed)
             for seed in (_CHANCES if self.drawing else ())
         ]
+
+    @cached_property
+    def same_in_order(self) -> Plain:
+        """The run by hand, of the same messages, on another day."""
+        known = self.by_hand.identities
+        return plainly(self.subject, self.otherwise, later=True, identities=known)
+
+    @cached_property
+    def same_turned(self) -> Plain:
+        """The same in another order, as far as the plan allows that when nothing goes wrong."""
+        known = self.by_hand.identities
+        return plainly(self.subject, self.otherwise, by_key=True, identities=known)
+
+    @cached_property
+    def parts(self) -> Sequence[_Part]:
+        """Runs of halves of the messages, where some may become dead letters."""
+        return [*_parts(self)] if _sets_aside(self.subject.plan) else []
 
     def is_left_to_chance(self, end: str) -> bool:
         """Whether stages that draw numbers decide how much comes to it."""
@@ -316,7 +339,8 @@ class _Outside:
     """What stages do outside: the ``effects`` that are compared, and what can't be. ``keyless``: what is done once
     more at a second attempt; ``once``: what it leaves out, though it has no key; ``unchecked``: all that, and what
     follows from how messages fall into batches, or come one after the other, as far as no check judges it;
-    ``by_order``: who does other things when messages come in another order."""
+    ``by_order``: who does other things when messages come in another order; ``counted``: sentences about what is
+    another thing in each run, and of which so many are compared."""
 
     def __init__(
         self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
@@ -361,19 +385,53 @@ class _Outside:
             and what in runs.of_strangers.effects
         }
         steady = (in_any_order | in_order).intersection(*(one.effects for one in runs.together))
+        racing = {
+            _whose(what, who): who
+            for what, who in by_hand.effects.items()
+            if what not in steady and _is_by_the_order(runs, what, who)
+        }
         self.effects = {
             what: who
             for what, who in all_done(runs.world.outsides).items()
-            if what in steady and _whose(what, who) not in of_batches.others
+            if what in steady
+            and _whose(what, who) not in of_batches.others
+            and (isinstance(what[2], Nth) or _whose(what, who) not in racing)
         }
         chances = dict(by_chance.told())
         differing = {text: what for text, what in differing.items() if what not in chances.values()}
         unchecked = {**self.keyless, **guarded, **differing, **chances}
         told = {*unchecked.values(), *of_batches.others}
         unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
+        told |= {*unchecked.values()}
+        unchecked |= {text: what for text, what in _told_of_races(racing) if what not in told}
         self.unchecked = {
             text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
         }
+        told |= {*unchecked.values()}
+        self.counted = tuple(
+            text
+            for text, what in self._counted_alone(runs)
+            if what not in told and not check.judges(what.look)
+        )
+
+    def _counted_alone(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
+        """Of what is another thing in each run, though as much of it is done in all."""
+        compared = {
+            _whose(what, who) for what, who in self.effects.items() if isinstance(what[2], Nth)
+        }
+        others = {
+            _whose(what, who): who
+            for what, who in runs.by_hand.effects.items()
+            if not isinstance(what[2], Nth) and what not in self.effects
+        }
+        for what, who in others.items():
+            if what in compared:
+                told = (
+                    f"of what stage {who} does outside ({' '.join(what.look)}), not all was compared, but how "
+                    "often, as it is not the same in all runs without faults (by the time, by chance or by the "
+                    "order, say): a check can look at that (simulate: check:)"
+                )
+                yield told, what
 
     def _uncounted(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
         """Of what is another thing in some runs: what is not even done as often in all of them."""
@@ -387,6 +445,29 @@ class _Outside:
                 yield told, _whose(what, who)
 
 
+def _is_by_the_order(runs: _Runs, effect: Effect, who: str) -> bool:
+    """Whether it is another one in an order that messages may come in, though they are the same: what follows from
+    their identities, the time or chance is so in the run in the same order, too."""
+    stage = _whose(effect, who).stage
+    return (
+        not isinstance(effect[2], Nth)
+        and not _comes_in_order(runs.subject, stage)
+        and effect in runs.same_in_order.effects
+        and effect not in runs.same_turned.effects
+    )
+
+
+def _told_of_races(racing: Mapping[OfEffect, str]) -> Iterator[tuple[str, OfEffect]]:
+    for what, who in racing.items():
+        told = (
+            f"what stage {who} does outside ({' '.join(what.look)}) is another thing when messages come in "
+            "another order, which they may, so it is not compared: let it follow from the message alone, or let "
+            "those that it goes by keep their order (one key, where there are lanes), or say what has to be "
+            "done (simulate: check:)"
+        )
+        yield told, what
+
+
 def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Stages that answer or act otherwise when a message is tried again, later, or among others."""
     retold = dict(_retold(runs, twice))
@@ -394,7 +475,7 @@ def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     yield from _overtaken(runs, {*retold.values()})
     yield from _put_off(runs)
     if not twice.slips and runs.by_hand.keys:
-        yield from _of_a_day(runs.by_hand, plainly(runs.subject, runs.calm, later=True))
+        yield from _of_a_day(runs, plainly(runs.subject, runs.calm, later=True))
 
 
 class _Check:
@@ -592,15 +673,32 @@ def _leaning(runs: _Runs, ends: _Compared) -> Iterator[tuple[str, bool]]:
     each key keeps its own. Where something is left out, that may depend on other messages as well."""
     if not ends.expected or not _sets_aside(runs.subject.plan):
         return
-    parts = [*_parts(runs)]
     strangers = plainly(runs.subject, runs.calm, identities={("", ""): ()})
     for end in ends.expected:
         named = veil_over([runs.by_hand.arrived[end], strangers.arrived[end]])
         known = ends.veils.get(end, named)
         veil = Veil(named.places | known.places) if named and known else None
-        if veil is None or any(one.is_otherwise(end, veil) for one in parts):
-            is_counted = all(one.gives_as_much(end) for one in parts)
+        if veil is None or any(one.is_otherwise(end, veil) for one in runs.parts):
+            is_counted = all(one.gives_as_much(end) for one in runs.parts)
             yield end, is_counted and _gives_each_as_much(runs, end)
+
+
+def _deeds(runs: _Runs, effects: Mapping[Effect, str]) -> Deeds:
+    """What is done otherwise for some messages when others do not come leans on these; all of it, where that is
+    not known."""
+    otherwise = {what for part in runs.parts for what in part.otherwise_done()}
+    leaning = {
+        effect
+        for effect in effects
+        if not runs.parts or (effect[:2] if isinstance(effect[2], Nth) else effect) in otherwise
+    }
+    told = {
+        f"{_whose(effect, effects[effect]).stage} does outside ({effect[0]} {effect[1]})": (
+            bool(runs.parts) and effect[:2] not in otherwise
+        )
+        for effect in sorted(leaning, key=repr)
+    }
+    return Deeds(runs.by_hand.asking_for, frozenset(leaning), told)
 
 
 def _sets_aside(plan: Plan) -> bool:
@@ -626,6 +724,16 @@ class _Part:
             if came.end == end and came.origin in self.left_out
         )
         return bool(part - whole or whole - part - gone)
+
+    def otherwise_done(self) -> Iterator[Effect | Look]:
+        """The effects, and the actions, that are not asked for as often for those that come."""
+        whole, part = Counter[Effect | Look](), Counter[Effect | Look]()
+        for effect, askings in self.whole.asking_for.items():
+            times = sum(one.origin not in self.left_out for one in askings)
+            whole.update({effect: times, effect[:2]: times})
+        for effect, askings in self.part.asking_for.items():
+            part.update({effect: len(askings), effect[:2]: len(askings)})
+        yield from (what for what in whole.keys() | part.keys() if whole[what] != part[what])
 
     def gives_as_much(self, end: str) -> bool:
         """Whether as much comes to it of each of them."""
@@ -866,11 +974,12 @@ def _with_place(subject: PlanSubject, name: str) -> str:
     return f"{name} ({place})" if place else name
 
 
-def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
+def _of_a_day(runs: _Runs, later: Plain) -> Iterator[tuple[str, str]]:
     """Stages that name an effect by the time, though not by one that has passed at the next attempt; of each the
     first effect."""
     seen: set[str] = set()
-    for whose, keys in today.keys_of.items():
+    behind_batches = runs.subject.plan.behind_batches()
+    for whose, keys in runs.by_hand.keys_of.items():
         stage, others = whose[0], later.keys_of.get(whose, keys)
         gone, new = [*keys.keys() - others.keys()], [*others.keys() - keys.keys()]
         if gone and new and stage not in seen:
@@ -878,8 +987,8 @@ def _of_a_day(today: Plain, later: Plain) -> Iterator[tuple[str, str]]:
             outside, action, value = keys[min(gone)]
             told = (
                 f"stage {stage} gives {outside} {action} {value!r} the key {brief(min(gone))}, and on another day "
-                f"{brief(min(new))}, so it is done once more for a message that is tried again then: make the "
-                "key of the message alone, such as context.id.key"
+                f"{brief(min(new))}, so it is done once more for a message that is tried again then: "
+                f"{key_advice(stage in behind_batches, 'make the key of the message alone')}"
             )
             yield told, stage
 
@@ -992,10 +1101,7 @@ def _shared_key(alone: Effect, together: Effect, key: str) -> str:
     )
 
 
-_FOR_EACH = (
-    "do it for each message, with a key made of that message alone (context.id tells of its batch), or say what "
-    "has to be done (simulate: check:)"
-)
+_FOR_EACH = f"{OF_EACH}, or say what has to be done (simulate: check:)"
 
 
 def _each_key(run: Plain) -> Iterator[tuple[tuple[str, Effect], str]]:
@@ -1055,15 +1161,17 @@ class _Stuck:
     why: str
 
 
-def _set_aside(subject: PlanSubject, by_hand: Plain, check: _Check) -> str:
-    """How many dead letters come without any fault, where nobody minds, and of what."""
+def _set_aside(runs: _Runs, check: _Check, excused: Collection[Effect]) -> str:
+    """How many dead letters come without any fault, where nobody minds, and of what. ``excused``: what is done
+    outside for these, all the same."""
     if not check.dead:
         return ""
-    parts = [part.name for part in subject.plan.parts]
-    failed = "; ".join(ending(subject, by_hand, parts, is_failed=True))
+    parts = [part.name for part in runs.subject.plan.parts]
+    failed = "; ".join(ending(runs.subject, runs.by_hand, parts, is_failed=True))
+    done = ". What is done outside for these messages is not compared" if excused else ""
     return (
-        f"even without faults there are dead letters ({check.dead}){': ' if failed else ''}{failed}. Where that "
-        "is not meant, mend it, or give the sources rows like their own (simulate: sample:)"
+        f"even without faults there are dead letters ({check.dead}){': ' if failed else ''}{failed}{done}. Where "
+        "that is not meant, mend it, or give the sources rows like their own (simulate: sample:)"
     )
 
 

@@ -907,6 +907,7 @@ class Simulation:
         yield from dict.fromkeys(
             text for one in found if one.dead_by_faults for text in _leaning(one)
         )
+        yield from dict.fromkeys(text for one in found for text in one.counted)
         yield from self._keys_of_none()
         yield from self._put_aside()
         if 2 * dead > runs * self.messages and not is_explained:  # faults make a few of them
@@ -1122,11 +1123,11 @@ _ATOM_OF = {"P3": Atom.NO_DUPLICATE, "P4": Atom.MONOTONIC, "P6g": Atom.GAP_FREE}
 
 
 def _leaning(found: PlanResult) -> Iterator[str]:
-    """The ends that were not compared as ever where faults had made dead letters."""
-    for end, is_counted in found.leaning.items():
+    """The ends and effects that were not compared as ever where faults had made dead letters."""
+    for where, is_counted in found.leaning.items():
         what = "only the number" if is_counted else "nothing"
         yield (
-            f"of what {end} gets, {what} was compared in runs in which faults made dead letters: it is something "
+            f"of what {where}, {what} was compared in runs in which faults made dead letters: it is something "
             "else without the messages that are set aside (a total, say, or a difference). A check can look at "
             "that (simulate: check:)"
         )

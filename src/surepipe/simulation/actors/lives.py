@@ -263,6 +263,8 @@ class ActorWorld(Timeline, ABC):
         """The stage that it runs in."""
         self.handling: tuple[str, int] = ("", 0)
         """The message that it handles, and which call of all calls this is."""
+        self.of_batches: Collection[str] = ()
+        """The stages behind a batch: what is asked for there tells of all that is in it."""
         self.in_company: Collection[str] = ()
         """Stages behind batches: what they handle has the identity of the first message of its batch."""
         self.entered = 0

@@ -775,8 +775,10 @@ class Simulation:
         if any(self._keyless(self.messages)):  # which has said so
             return
         for row in example.result.rows:
-            facts = facts_of(row) if row.kind == "effect" else {}
-            if row.step == example.violation.step and facts and "key" not in facts:
+            if row.step != example.violation.step or row.kind != "effect":
+                continue
+            facts = facts_of(row)
+            if "key" not in facts:
                 yield (
                     f"{row.node} {str(facts['text']).partition(', for the ')[0]} is done once more, as it has no "
                     "key: give it one, such as context.id.key, which is noted with it."

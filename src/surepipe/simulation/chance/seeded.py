@@ -140,8 +140,9 @@ class Places:
 
     def draw(self, source: Draws) -> int:
         """Any of them; but one within a call half of the time, where there are such, as they are few."""
-        within = source.getrandbits(1) and self.within_calls
-        return source.pick(within) if within else source.between(1, max(1, self.many))
+        if source.getrandbits(1) and self.within_calls:
+            return source.pick(self.within_calls)
+        return source.between(1, max(1, self.many))
 
 
 class SeededChooser:
@@ -152,7 +153,7 @@ class SeededChooser:
 
     def __init__(self, options: Options, places: Mapping[str, Places] | None = None) -> None:
         self.options = options
-        self._places = places if places and options.whole_run else {}
+        self._places: Mapping[str, Places] = (places or {}) if options.whole_run else {}
         self._reset()
 
     def _reset(self) -> None:

@@ -55,6 +55,9 @@ class Deployment:
         del world
         return {}
 
+    befalls: tuple[str, ...] = ()
+    """Faults, as claims name them, that befall every run, whatever is drawn."""
+
     can_be_loaded = False
     """Whether new messages may be offered in the drain."""
 
@@ -203,8 +206,10 @@ class World(ActorWorld):
 
     @property
     def faults(self) -> tuple[str, ...]:
-        """The names (of claims) of what may befall this run: by its options, and by what is given."""
-        return names_of(self.options, chain.from_iterable(map(self._kinds, self.chooser.given())))
+        """The names (of claims) of what may befall this run: by its options, by what is given, and anyway."""
+        given = chain.from_iterable(map(self._kinds, self.chooser.given()))
+        drawn = names_of(self.options, given)
+        return (*drawn, *(name for name in self.deployment.befalls if name not in drawn))
 
     def _kinds(self, decision: Decision) -> tuple[str, ...]:
         node = self.nodes.get(decision.authority.removeprefix("faults/"))

@@ -13,7 +13,7 @@ from surepipe.actors.notices import PipeNotice
 from surepipe.actors.routes import Route
 from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind
-from surepipe.core.claims import Atom
+from surepipe.core.claims import Atom, Fault
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import Batch, Store, StreamInfo, Transaction
 from surepipe.errors import ConfigurationError, StoreUnavailable, SurepipeError
@@ -268,6 +268,7 @@ class PlanDeployment(Deployment):
         self._messages = messages
         self._ways = ways
         self._reference = reference
+        self.befalls = (Fault.HANDLER_FAILURE.value,) if reference.fails else ()
         self._ways_by_key = ways_by_key or {}
         self._aside_at_source = aside or {}
         self._through: dict[str, _Through] = {}

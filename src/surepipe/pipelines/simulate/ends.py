@@ -222,6 +222,9 @@ class Reference:
     set_aside: str = ""
     offspring: Offspring = field(default_factory=Offspring)
     deeds: Deeds = field(default_factory=Deeds)
+    fails: bool = False
+    """A stage raises though nothing goes wrong: that is a fault of every run, and what is promised is promised
+    through it, or is not."""
 
 
 @dataclass(frozen=True, slots=True)

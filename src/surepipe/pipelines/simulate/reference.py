@@ -186,6 +186,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
             usual=usual,
         ),
         deeds=deeds,
+        fails=any(row.kind == Kind.RAISED for row in (*world.rows, *runs.other.rows)),
     )
 
 

@@ -233,6 +233,8 @@ class _Judgement:
     facts: TraceFacts = field(default_factory=TraceFacts)
     readers: StreamReaders = field(default_factory=StreamReaders)
     log: SentLog = field(default_factory=SentLog)
+    by_traces: set[str] = field(default_factory=set[str])
+    """Beside a stream: the channels of other pipes, of which traces say what was sent, too."""
     by_confirm: Counter[str] = field(default_factory=Counter[str])
     doubtful: Counter[str] = field(default_factory=Counter[str])
     numbers: MissingNumbers = field(default_factory=MissingNumbers)
@@ -323,7 +325,7 @@ class _Judgement:
             self._match_payloads(sent, delivered)
             return
         if sent:
-            self.engine.put("accepted", _ACCEPTED, self._accepted_in(sent))
+            self._take_stream_and_pipes(sent)
         else:
             self.engine.view("accepted", sql.ACCEPTED)
         self._take_ends()
@@ -331,6 +333,21 @@ class _Judgement:
             self.engine.put("came_out", _CAME_OUT, self._came_out_of(delivered))
         else:
             self.engine.view("came_out", self._came_out_by())
+
+    def _take_stream_and_pipes(self, sent: StreamLog) -> None:
+        """What was sent is in the stream; of other pipes with both ends in the traces, they say it."""
+        stream = sent.place.stream.partition("#")[0]
+        of_stream = {stream, *(_base(pipe) for pipe, _ in self.readers.places("", "", stream))}
+        received = {
+            _base(row.pipe)
+            for row in self.facts.rows
+            if row.kind == Kind.START and not row.node.endswith("/sender")
+        }
+        names = [str(name) for (name,) in self.engine.rows(sql.SENT_BY_TRACES)]
+        self.by_traces = {name for name in names if _base(name) in received - of_stream}
+        self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent))
+        self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
+        self.engine.view("accepted", sql.ACCEPTED_IN_STREAM_AND_PIPES)
 
     def _accepted_in(self, sent: StreamLog) -> Iterator[tuple[Cell, ...]]:
         for run in sent.runs():
@@ -425,7 +442,7 @@ class _Judgement:
         return known
 
     def _look_for_holes(self) -> None:
-        if not self.facts.rows or isinstance(self.question.sent, StoredStream):
+        if not self.facts.rows or not (self.by_traces or isinstance(self.question.sent, Traces)):
             return
         for channel, epochs in self.log.accepted.items():
             for epoch, ranges in epochs.items():
@@ -609,7 +626,7 @@ class _Judgement:
 
     def _untold(self, channel: str, strangers: int) -> int:
         """How many of those that were never accepted may have been, where the sent log can't tell of it."""
-        if self.has_trimmed_start:
+        if self.has_trimmed_start and channel not in self.by_traces:
             return strangers
         unnumbered = sum(
             max(1, row.count)
@@ -677,6 +694,9 @@ class _Judgement:
         return self.readers.why_unknown(name, self.log.open_submits(name))
 
     def _hole(self, name: str) -> str:
+        """What the traces lack of a channel; of a stream, they need not tell all."""
+        if isinstance(self.question.sent, StoredStream) and name not in self.by_traces:
+            return ""
         return self.numbers.missing(name) or self.deliveries.missing(name)
 
     def _is_doubtful(self, name: str, count: _Count) -> bool:
@@ -720,6 +740,11 @@ class _Judgement:
 
 
 # Rows for tables.
+
+
+def _base(pipe: str) -> str:
+    """The name of a pipe, or of a stream, without its producer and its partition."""
+    return pipe.partition("@")[0].partition("#")[0]
 
 
 def _in_stream(run: StreamRun) -> tuple[Cell, ...]:

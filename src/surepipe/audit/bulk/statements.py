@@ -29,6 +29,14 @@ SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, node FROM to
 WHERE kind = 'accepted' AND layer = '' AND count > 0
 """
 
+SENT_BY_TRACES = f"SELECT DISTINCT channel FROM ({ACCEPTED}) sent ORDER BY channel"
+
+ACCEPTED_IN_STREAM_AND_PIPES = f"""
+SELECT * FROM accepted_in_stream
+UNION ALL SELECT a.channel, a.epoch, a.low, a.high, a.node FROM ({ACCEPTED}) a
+  JOIN sent_by_traces s ON a.channel = s.channel
+"""
+
 SETTLED = """
 SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, time_us, incarnation AS life, step,
   'settled' AS role

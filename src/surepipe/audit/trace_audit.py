@@ -47,8 +47,8 @@ PARTY = "party"
 """Who writes what comes from another party."""
 UNTOLD = "{} came out whose sender was killed before its trace told of them"
 UNSENT = (
-    "{} came out, and nobody told what was sent: their sender was not traced, or a handler's transaction put them "
-    "there"
+    "{} came out, and nobody told what was sent: give the trace of their sender, too, or, where a handler's "
+    "transaction put them there, name the stream first (STORE.db#STREAM)"
 )
 IN_WORK = (
     "{} were handed over to a process that was killed, and nobody knows whether it had stored them"

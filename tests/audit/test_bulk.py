@@ -239,16 +239,24 @@ def two_lives(settled: str, *, quiescent: bool, again: Run, tolerates: list[str]
         (two_lives("12456", quiescent=False, again=(1, 3, 6), tolerates=[]), set[str]()),
         (two_lives("12456", quiescent=False, again=(1, 3, 6), tolerates=[CRASH]), {"P3", "P4"}),
         (two_lives("123456", quiescent=False, again=(1, 3, 6), tolerates=[]), {"P3", "P4"}),
+        (two_lives("123", quiescent=False, again=(1, 3, 6), tolerates=[]), {"P3"}),
         (two_lives("12456", quiescent=True, again=(1, 3, 6), tolerates=[]), {"P3", "P4"}),
         (two_lives("1245", quiescent=False, again=(1, 4, 6), tolerates=[]), {"P2"}),
     ],
-    ids=["left one", "a crash repeats nothing either", "left none", "said so", "and one is lost"],
+    ids=[
+        "left one",
+        "a crash repeats nothing either",
+        "left none",
+        "nothing behind it",
+        "said so",
+        "and one is lost",
+    ],
 )
 def test_an_orderly_end_that_leaves_something_unsettled_repeats_as_a_crash_does(
     rows: list[Row], broken: set[str], tmp_path: Path
 ) -> None:
     """What is behind it comes again, and that it doesn't is promised only where a crash is survived, too. A life
-    that settled all that it had excuses nothing, and none excuses a loss."""
+    that settled all that it had, or nothing behind what it left, excuses nothing, and none excuses a loss."""
     found = judged(rows, tmp_path)
     assert_as_row_by_row(found, rows)
     assert {one.id for one in audit(rows).violated(promised=True)} == broken

@@ -163,8 +163,9 @@ class KilledWork:
         return self._missing.get(life_of(row), ()) if row.kind == Kind.START else ()
 
 
-def left_unsettled(rows: Iterable[Row], lives: Set[Life]) -> set[str]:
-    """The nodes of those of these lives that left something unsettled that was handed over to them."""
+def left_behind(rows: Iterable[Row], lives: Set[Life]) -> set[str]:
+    """The nodes of those of these lives that settled something behind what they left unsettled: no position is
+    behind that, so it comes again."""
     handed: dict[tuple[Life, Place], RangeSet] = {}
     settled: dict[tuple[Life, Place], RangeSet] = {}
     for row in rows:
@@ -173,10 +174,15 @@ def left_unsettled(rows: Iterable[Row], lives: Set[Life]) -> set[str]:
             if key[0] in lives:
                 found = handed if row.kind == Kind.DELIVERED else settled
                 found.setdefault(key, RangeSet()).add(row.seq, row.last)
+    left: dict[tuple[Life, str], tuple[int, int]] = {}
+    for (life, (pipe, epoch)), ranges in handed.items():
+        done = settled.get((life, (pipe, epoch)), RangeSet())
+        for first, _ in [open_ for one in ranges for open_ in done.missing(*one)]:
+            left[life, pipe] = min(left.get((life, pipe), (epoch, first)), (epoch, first))
     return {
-        key[0][1]
-        for key, ranges in handed.items()
-        if not all(settled.get(key, RangeSet()).covers(*one) for one in ranges)
+        life[1]
+        for (life, (pipe, epoch)), ranges in settled.items()
+        if (life, pipe) in left and (epoch, ranges.highest()) > left[life, pipe]
     }
 
 

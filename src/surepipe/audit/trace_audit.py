@@ -17,7 +17,7 @@ from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.in_work import KilledWork, LateRows, Life, left_unsettled, life_of
+from surepipe.audit.in_work import KilledWork, LateRows, Life, left_behind, life_of
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
@@ -464,7 +464,7 @@ class Rest:
     followed: set[Life] = field(default_factory=set[Life])
     """Lives that ended in order and not at rest, behind which another one came."""
     came_again: set[str] = field(default_factory=set[str])
-    """Nodes of which such a life left something unsettled: their next one was handed it again."""
+    """Nodes of which such a life had settled what is behind something unsettled: the next one gets it again."""
     _streams: set[str] = field(default_factory=set[str])
     """The pipes that are streams, by what their ends say."""
     _unfinished: dict[str, Life] = field(default_factory=dict[str, Life])
@@ -581,7 +581,7 @@ def audit(*traces: Rows) -> Audit:
         numbers.see(row)
         if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
             latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
-    rest.came_again = left_unsettled(_merged(traces) if rest.followed else (), rest.followed)
+    rest.came_again = left_behind(_merged(traces) if rest.followed else (), rest.followed)
     edges = _Edges(rest, numbers, deliveries, steps.broken, latest, readers)
     if judge.settings.real:
         in_work = KilledWork(late.in_order(_merged(traces)))

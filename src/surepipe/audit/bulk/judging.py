@@ -25,7 +25,7 @@ from surepipe.audit.bulk.logs import (
 )
 from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog, Span, numbered
 from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
-from surepipe.audit.in_work import KilledWork, LateRows, left_unsettled
+from surepipe.audit.in_work import KilledWork, LateRows, left_behind
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.readers import RowsByReader, StreamReaders
 from surepipe.audit.settings import ATOMS, EndClaims, Settings, facts_of
@@ -374,7 +374,7 @@ class _Judgement:
         if self.facts.rest.followed:
             self.engine.put("followed", _LIVES, sorted(self.facts.rest.followed))
             told = [_from_low_to_high(cells) for cells in self.engine.rows(sql.HANDED_TO_LIVES)]
-            self.facts.rest.came_again = left_unsettled(told, self.facts.rest.followed)
+            self.facts.rest.came_again = left_behind(told, self.facts.rest.followed)
 
     def _tell_by_reader(self) -> None:
         """Every row stands in the channel of each reader whom it concerns."""

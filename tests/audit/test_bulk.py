@@ -12,15 +12,18 @@ import pytest
 from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.bulk import statements as numbering_module
 from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.settings import ATOMS
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import BY_CONFIRM, Standing, audit
 from surepipe.audit.trace_file import line_of, write_trace
-from surepipe.core.claims import Atom
+from surepipe.core.claims import Atom, Fault
 from surepipe.simulation import HopSubject, promise_of, run_hop
 from surepipe.simulation.faults import Mode, draw_options
 from tests.audit.judges import assert_as_predicates, assert_as_row_by_row
-from tests.audit.planted import AT_REST, Planted, Told, planted_traces
+from tests.audit.planted import AT_REST, Planted, Run, Told, planted_traces
 from tests.faults.quarry import QUARRY
+
+CRASH = Fault.RECEIVER_CRASH.value
 
 
 def judged(
@@ -208,6 +211,56 @@ def test_what_a_killed_receiver_had_stored_is_settled_by_its_confirm(tmp_path: P
     assert_as_row_by_row(found, told.rows)
     assert found.channel("orders").lost == 0
     assert found.channel("orders").why == BY_CONFIRM.format(2)
+
+
+def two_lives(settled: str, *, quiescent: bool, again: Run, tolerates: list[str]) -> list[Row]:
+    """A life of a receiver that was handed 1 to 6, settled these and ended in order; the next one, which gets
+    ``again``."""
+    told, promised = Told(), [atom for atom in Atom if atom is not Atom.GAP_FREE]
+    claim = json.dumps({"claim": dict.fromkeys(promised, tolerates)})
+    for node in ("p/sender", "p/receiver"):
+        told.tell(node, Kind.START, "p", detail=claim)
+    told.tell("p/sender", Kind.ACCEPTED, "p", (1, 1, 6))
+    told.tell("p/receiver", Kind.DELIVERED, "p", (1, 1, 6))
+    for seq in map(int, settled):
+        told.tell("p/receiver", Kind.SETTLED, "p", (1, seq, seq))
+    told.tell("p/receiver", Kind.END, "p", detail=json.dumps({"quiescent": quiescent}))
+    told.tell("p/receiver", Kind.START, "p", detail=claim, life=2)
+    told.tell("p/receiver", Kind.DELIVERED, "p", again, life=2)
+    told.tell("p/receiver", Kind.SETTLED, "p", again, life=2)
+    for node, life in (("p/sender", 1), ("p/receiver", 2)):
+        told.tell(node, Kind.END, "p", detail=AT_REST, life=life)
+    return told.rows
+
+
+@pytest.mark.parametrize(
+    ("rows", "broken"),
+    [
+        (two_lives("12456", quiescent=False, again=(1, 3, 6), tolerates=[]), set[str]()),
+        (two_lives("12456", quiescent=False, again=(1, 3, 6), tolerates=[CRASH]), {"P3", "P4"}),
+        (two_lives("123456", quiescent=False, again=(1, 3, 6), tolerates=[]), {"P3", "P4"}),
+        (two_lives("123", quiescent=False, again=(1, 3, 6), tolerates=[]), {"P3"}),
+        (two_lives("12456", quiescent=True, again=(1, 3, 6), tolerates=[]), {"P3", "P4"}),
+        (two_lives("1245", quiescent=False, again=(1, 4, 6), tolerates=[]), {"P2"}),
+    ],
+    ids=[
+        "left one",
+        "a crash repeats nothing either",
+        "left none",
+        "nothing behind it",
+        "said so",
+        "and one is lost",
+    ],
+)
+def test_an_orderly_end_that_leaves_something_unsettled_repeats_as_a_crash_does(
+    rows: list[Row], broken: set[str], tmp_path: Path
+) -> None:
+    """What is behind it comes again, and that it doesn't is promised only where a crash is survived, too. A life
+    that settled all that it had, or nothing behind what it left, excuses nothing, and none excuses a loss."""
+    found = judged(rows, tmp_path)
+    assert_as_row_by_row(found, rows)
+    assert {one.id for one in audit(rows).violated(promised=True)} == broken
+    assert {ATOMS[atom] for atom in found.channel("p").broken_promises} == broken
 
 
 def test_before_rest_a_missing_message_is_in_flight_unless_nothing_more_will_come(

@@ -16,13 +16,14 @@ from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.settings import EndClaims
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
-from surepipe.audit.trace_file import TraceFile, TraceRecorder
+from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
 from surepipe.core.claims import Atom
 from surepipe.core.store_requests import KEEP_ALL
 from surepipe.pipelines import loads
 from surepipe.storage import MemoryStore, Retention, SqliteStore
 from tests.audit import shapes
 from tests.audit.judges import assert_as_row_by_row
+from tests.audit.planted import AT_REST, Told
 
 COUNT = 40
 KEEP = Retention(max_bytes=3000, force=True)
@@ -366,6 +367,86 @@ def test_a_stream_in_a_store_beside_the_traces_of_its_readers(tmp_path: Path) ->
         "posts/stats@posts": ALL,
     }
     assert {atom for one in found.channels for atom in one.violated} == set[Atom]()
+
+
+OF_A_STREAM = json.dumps({"claim": {atom: [] for atom in Atom}, "confirms": "stored"})
+OF_A_READER = json.dumps({**json.loads(OF_A_STREAM), "reader": "posts"})
+
+
+def stream_read(*events: str, folder: Path) -> Judged:
+    """What both judges say of no-loss after these: two ends, what was sent, handed over and settled."""
+    told = Told()
+    for event in events:
+        kind, _, numbers = event.partition(" ")
+        node = "posts/sender" if kind in ("opens", "accepted", "closes") else "posts/receiver"
+        pipe = "posts@posts" if numbers else "posts"
+        low, _, high = numbers.partition("-")
+        run = (1, int(low), int(high or low)) if numbers else (0, 0, -1)
+        detail = {"opens": OF_A_STREAM, "begins": OF_A_READER, "closes": AT_REST, "ends": AT_REST}
+        kinds = {"opens": "start", "begins": "start", "closes": "end", "ends": "end"}
+        told.tell(node, kinds.get(kind, kind), pipe, run, detail=detail.get(kind, ""))
+    path = folder / "told.jsonl"
+    write_trace(told.rows, path)
+    place = place_of(str(path))
+    found = judge(DuckEngine(), Question(place, place))
+    assert_as_row_by_row(found, told.rows)
+    assert found.at_rest == audit(told.rows).ended
+    return no_loss(found.judged(), "posts@posts")
+
+
+@pytest.mark.parametrize(
+    ("events", "standing"),
+    [
+        # The reader looks whether it is at rest, the sender sends on, the reader tells of its end.
+        (("delivered 1-5", "settled 1-5", "accepted 6-9", "ends", "closes"), "not judged"),
+        (("delivered 1-5", "settled 1-5", "ends", "accepted 6-9", "closes"), "not judged"),
+        (("ends", "closes"), "not judged"),
+        (("delivered 1-5", "settled 1-3", "settled 5", "accepted 6", "ends"), "not judged"),
+        # It was behind what is missing, whatever came later.
+        (("delivered 1-5", "settled 1-4", "ends", "closes"), "broken"),
+        (("delivered 1-5", "settled 1-3", "settled 5", "ends", "closes"), "broken"),
+        (("delivered 1-5", "settled 1-5", "ends", "closes"), "held"),
+    ],
+)
+def test_a_reader_that_ended_in_order_may_come_again_and_read_on(
+    events: tuple[str, ...], standing: str, tmp_path: Path
+) -> None:
+    """Its end tells nothing of what is in the stream behind the last that it was handed, and all of the rest."""
+    told = stream_read("opens", "begins", "accepted 1-5", *events, folder=tmp_path)
+    assert str(told.standing) == standing
+
+
+def test_a_reader_that_began_when_all_was_sent_and_ended_at_rest_had_all_before_it(
+    tmp_path: Path,
+) -> None:
+    """It came to the end of the stream, so the last one is lost."""
+    events = ("accepted 1-5", "closes", "begins", "delivered 1-4", "settled 1-4", "ends")
+    told = stream_read("opens", *events, folder=tmp_path)
+    assert told.standing is Standing.BROKEN
+
+
+def test_what_a_store_got_behind_the_orderly_end_of_a_reader_is_lost_only_at_rest(
+    tmp_path: Path,
+) -> None:
+    """Somebody has to say that nothing more will come."""
+    posts = Posts(tmp_path)
+    posts.store = store = SqliteStore(tmp_path / "posts.db")
+    posts.send(*range(5))
+    posts.read("posts")
+    posts.send(*range(5, 10))
+    store.close()
+    question = Question(
+        place_of(f"{tmp_path}/posts.db#posts"), place_of(str(posts.folder / "reader-posts.jsonl"))
+    )
+    said = [
+        judge(DuckEngine(), replace(question, at_rest=at_rest)).channel("posts@posts")
+        for at_rest in (None, True)
+    ]
+    assert [(one.waiting, one.lost) for one in said] == [(5, 0), (0, 5)]
+    assert [no_loss(one.judged(), one.channel).standing for one in said] == [
+        Standing.UNJUDGED,
+        Standing.BROKEN,
+    ]
 
 
 SHARED = """

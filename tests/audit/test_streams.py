@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from surepipe import StreamReceiver, StreamSender
+from surepipe import Pipe, StreamReceiver, StreamSender
 from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.bulk.judging import Match
 from surepipe.audit.predicates import PropertyOutcome
-from surepipe.audit.trace_file import TraceRecorder
+from surepipe.audit.trace_file import TraceFile, TraceRecorder, line_of
 from surepipe.cli.output import Exit
 from surepipe.core.claims import Atom
 from surepipe.core.store_requests import KEEP_ALL, Created, Stored, Trimmed
@@ -144,6 +145,51 @@ def test_a_stream_beside_the_trace_of_its_reader(tmp_path: Path) -> None:
     assert found.is_held
 
 
+def _without(trace: Path, kind: str, pipe: str) -> None:
+    """Take the first row of this kind out of a trace, as if it had never been: its node's steps close up."""
+    rows = list(TraceFile(trace))
+    gone = next(row for row in rows if (row.kind, row.pipe) == (kind, pipe))
+    kept = [
+        replace(row, step=row.step - 1)
+        if (row.run, row.node, row.step > gone.step) == (gone.run, gone.node, True)
+        else row
+        for row in rows
+        if row is not gone
+    ]
+    trace.write_text("".join(f"{line_of(row)}\n" for row in kept))
+
+
+@pytest.mark.parametrize(
+    ("missing", "standings"),
+    [("", {"held"}), ("settled", {"broken", "held"}), ("accepted", {"not judged"})],
+)
+def test_the_pipes_of_a_trace_beside_a_stream_are_judged_by_the_trace(
+    missing: str, standings: set[str], tmp_path: Path
+) -> None:
+    """One program with a pipe and a reader: the stream says what was sent into itself, and nothing of the pipe."""
+    path, trace = tmp_path / "house.db", tmp_path / "house.jsonl"
+    with SqliteStore(path, level=Level.PROCESS) as store, TraceRecorder(trace) as recorder:
+        with Pipe("bids", trace=recorder) as pipe:
+            pipe.receive(str)
+            pipe.send_many(range(5))
+            pipe.flush(20)
+        layer = {"stream": {"start": "earliest"}}
+        with (
+            StreamSender("notices", store=store, trace=recorder) as sender,
+            StreamReceiver("notices", layer, store=store, trace=recorder) as receiver,
+        ):
+            receiver.receive(str)
+            sender.send_many(range(7))
+            sender.flush(20)
+            assert receiver.catch_up(20)
+    if missing:
+        _without(trace, missing, "bids")
+    found = judge(DuckEngine(), Question(place_of(f"{path}#notices"), place_of(str(trace))))
+    assert {str(one.standing) for one in found.channel("notices@notices").judged()} == {"held"}
+    assert {str(one.standing) for one in found.channel("bids").judged()} == standings
+    assert found.channel("notices@notices").sent == 7
+
+
 @pytest.mark.parametrize("options", ["", "--at-rest", "--expect no-loss --at-rest"])
 def test_a_stream_alone_tells_nothing_of_delivery(
     hop: Hop, capsys: pytest.CaptureFixture[str], options: str
@@ -153,8 +199,11 @@ def test_a_stream_alone_tells_nothing_of_delivery(
     told = Command(capsys)("audit", f"{hop.path}#sent", *options.split())
     assert told.code == Exit.NOT_EXERCISED
     assert "sent: 3 sent = 0 settled + 0 dead letters + 3 in flight" in told.out
-    assert "not judged: sent: no-loss, because there is only this stream" in " ".join(
-        told.out.split()
+    promises = "no-loss" if "--expect" in options else "no-loss, no-duplicate, monotonic, gap-free"
+    assert told.out.count("not judged: ") == 1
+    assert (
+        f"not judged: sent: integrity, {promises}, because there is only this stream"
+        in " ".join(told.out.split())
     )
     assert "held" not in told.out
 

@@ -12,7 +12,7 @@ read there.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass, field, replace
 
 from surepipe.audit.trace import Kind, Row
@@ -154,18 +154,42 @@ class KilledWork:
                             count=last - first + 1,
                             detail="",
                         )
-                        found.setdefault(_life(start), []).append(row)
+                        found.setdefault(life_of(start), []).append(row)
                         self.count[pipe] = self.count.get(pipe, 0) + row.count
         return found
 
     def before(self, row: Row) -> Sequence[Row]:
         """The rows that are missing just before this one."""
-        return self._missing.get(_life(row), ()) if row.kind == Kind.START else ()
+        return self._missing.get(life_of(row), ()) if row.kind == Kind.START else ()
 
 
-def _life(row: Row) -> Life:
+def left_behind(rows: Iterable[Row], lives: Set[Life]) -> set[str]:
+    """The nodes of those of these lives that settled something behind what they left unsettled: no position is
+    behind that, so it comes again."""
+    handed: dict[tuple[Life, Place], RangeSet] = {}
+    settled: dict[tuple[Life, Place], RangeSet] = {}
+    for row in rows:
+        if row.kind in (Kind.DELIVERED, Kind.SETTLED, Kind.DEAD) and row.count and not row.layer:
+            key = (life_of(row), (row.pipe, row.epoch))
+            if key[0] in lives:
+                found = handed if row.kind == Kind.DELIVERED else settled
+                found.setdefault(key, RangeSet()).add(row.seq, row.last)
+    left: dict[tuple[Life, str], tuple[int, int]] = {}
+    for (life, (pipe, epoch)), ranges in handed.items():
+        done = settled.get((life, (pipe, epoch)), RangeSet())
+        for first, _ in [open_ for one in ranges for open_ in done.missing(*one)]:
+            left[life, pipe] = min(left.get((life, pipe), (epoch, first)), (epoch, first))
+    return {
+        life[1]
+        for (life, (pipe, epoch)), ranges in settled.items()
+        if (life, pipe) in left and (epoch, ranges.highest()) > left[life, pipe]
+    }
+
+
+def life_of(row: Row) -> Life:
+    """Who tells this row."""
     return row.run, row.node, row.incarnation
 
 
 def _key(row: Row) -> Key:
-    return (*_life(row), row.step, row.kind)
+    return (*life_of(row), row.step, row.kind)

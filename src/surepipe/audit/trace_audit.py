@@ -11,20 +11,20 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
-from surepipe.audit.in_work import KilledWork, LateRows
+from surepipe.audit.in_work import KilledWork, LateRows, Life, left_behind, life_of
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.properties.base import NAMES
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
 from surepipe.audit.properties.judge import Judge
 from surepipe.audit.properties.ledger import PipeHistory
 from surepipe.audit.readers import RowsByReader, StreamReaders
-from surepipe.audit.settings import ATOMS, Settings, claimed, facts_of, number
+from surepipe.audit.settings import ATOMS, Claim, Settings, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
 from surepipe.audit.trace_file import TraceFile
 from surepipe.core.claims import Fault
@@ -38,6 +38,8 @@ _WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED
 CASES = 10
 CHANNELS_MAX = 3
 """So many channels of a pipe are told one by one where the same holds of all."""
+REPEATS = frozenset(("P3", "P4"))
+"""What a message breaks that comes out again."""
 LOADED = '"loaded":true'
 STEPS_MISSING = "steps are missing from the trace"
 BY_CONFIRM = "{} by their confirm, or the store's position, alone: their receiver was killed as it stored them"
@@ -45,8 +47,8 @@ PARTY = "party"
 """Who writes what comes from another party."""
 UNTOLD = "{} came out whose sender was killed before its trace told of them"
 UNSENT = (
-    "{} came out, and nobody told what was sent: their sender was not traced, or a handler's transaction put them "
-    "there"
+    "{} came out, and nobody told what was sent: give the trace of their sender, too, or, where a handler's "
+    "transaction put them there, name the stream first (STORE.db#STREAM)"
 )
 IN_WORK = (
     "{} were handed over to a process that was killed, and nobody knows whether it had stored them"
@@ -289,10 +291,13 @@ class _Edges:
     by_confirm: Mapping[str, int] = field(default_factory=dict[str, int])
     doubtful: Mapping[str, int] = field(default_factory=dict[str, int])
 
-    def is_at_rest(self, pipe: str, missing: int) -> bool:
-        """True when nothing more comes out. A reader that ended before the last message was accepted may yet get
-        what is missing; where nothing is, two clocks need not agree."""
-        return self.rest.of(pipe, self.latest.get(pipe) if missing else None)
+    def is_at_rest(self, book: PipeHistory, owed: RangeSet) -> bool:
+        """True when nothing more comes out. Where nothing is missing, two clocks need not agree."""
+        if not owed:
+            return self.rest.of(book.pipe)
+        reached = self.deliveries.reached(book)
+        since_us = self.latest.get(book.pipe, 0)
+        return self.rest.of(book.pipe, since_us, is_behind=owed.highest() > reached)
 
     def hole(self, pipe: str) -> str:
         """Why nothing can be told of this pipe, if so."""
@@ -414,6 +419,17 @@ class Deliveries:
                     self._highest[row.pipe, key] = max(highest, (row.epoch, high))
         known.add(row.seq, row.last)
 
+    def reached(self, book: PipeHistory) -> int:
+        """The highest position of a pipe that was handed over."""
+        lasts = [
+            (epoch, ranges.highest())
+            for known in (self.handed, self.came)
+            for (pipe, epoch), ranges in known.items()
+            if pipe == book.pipe
+        ]
+        found = (book.positions.find(epoch, last, 1) for epoch, last in lasts)
+        return max((position for parts in found for _, position, _ in parts), default=0)
+
     def missing(self, pipe: str) -> str:
         """What came out of a pipe and was handed over to nobody, in words; empty where no row is missing."""
         if not any(name == pipe for name, _ in self.handed):
@@ -438,17 +454,32 @@ class Rest:
     )
     """(pipe, at rest) of each node; None: it began and did not say how it ended."""
     ended_at: dict[str, int] = field(default_factory=dict[str, int])
+    began_at: dict[str, int] = field(default_factory=dict[str, int])
+    """When the latest life of each node began."""
     world: bool | None = None
     left_open: set[str] = field(default_factory=set[str])
     """Nodes one of whose lives has no end."""
     crashed: set[str] = field(default_factory=set[str])
     """Nodes one of whose lives was ended by a crash."""
+    followed: set[Life] = field(default_factory=set[Life])
+    """Lives that ended in order and not at rest, behind which another one came."""
+    came_again: set[str] = field(default_factory=set[str])
+    """Nodes of which such a life had settled what is behind something unsettled: the next one gets it again."""
+    _streams: set[str] = field(default_factory=set[str])
+    """The pipes that are streams, by what their ends say."""
+    _unfinished: dict[str, Life] = field(default_factory=dict[str, Life])
 
     def see(self, row: Row) -> None:
         if row.kind == Kind.START:
             if self.ended.get(row.node, ("", False))[1] is None:
                 self.left_open.add(row.node)
+            if row.node in self._unfinished:
+                self.followed.add(self._unfinished.pop(row.node))
             self.ended[row.node] = (row.pipe, None)
+            self.began_at[row.node] = row.time_us
+            facts = facts_of(row)
+            if "reader" in facts or facts.get("confirms") == "stored":
+                self._streams.add(row.pipe.partition("@")[0])
         elif row.kind == Kind.CRASH:
             self.crashed.add(row.node)
             self.ended[row.node] = (self.ended.get(row.node, (row.pipe, None))[0], False)
@@ -457,23 +488,51 @@ class Rest:
             if row.node in self.ended and row.pipe:
                 self.ended[row.node] = (self.ended[row.node][0], is_at_rest)
                 self.ended_at[row.node] = row.time_us
+                if not is_at_rest:
+                    self._unfinished[row.node] = life_of(row)
             else:
                 self.world = is_at_rest
 
-    def of(self, pipe: str, since_us: int | None = None) -> bool:
-        """True when every node of the pipe ended at rest, and not before this time. ``since_us``: something is
-        missing; where no receiver tells anything, its trace is not among those that are read."""
+    def of(self, pipe: str, since_us: int | None = None, *, is_behind: bool = False) -> bool:
+        """True when every node of the pipe ended at rest. ``since_us``: something is missing, and this is when the
+        last message was accepted. ``is_behind``: some of it is behind all that was handed over."""
         if self.world is not None:
             return self.world
-        told = [(node, rest) for node, (name, rest) in self.ended.items() if _is_same(name, pipe)]
-        if since_us is not None and all(node.endswith("/sender") for node, _ in told):
+        told = {node: rest for node, (name, rest) in self.ended.items() if _is_same(name, pipe)}
+        if not told or not all(told.values()):
             return False
-        return bool(told) and all(
-            rest is True and (since_us is None or self.ended_at[node] >= since_us)
-            for node, rest in told
+        if since_us is None:
+            return True
+        receivers = [node for node in told if not node.endswith("/sender")]
+        if not receivers:  # their traces are not among those that are read
+            return False
+        if pipe.partition("@")[0] in self._streams:
+            return not is_behind or self._is_all_read([*told], receivers)
+        return all(self.ended_at[node] >= since_us for node in told)
+
+    def _is_all_read(self, nodes: Sequence[str], readers: Sequence[str]) -> bool:
+        """Whether the readers of a stream had all of it before them. One that has ended may come again and read
+        on; one that began when all senders had ended, and came to the end of the stream, has seen everything."""
+        senders = [node for node in nodes if node not in readers]
+        return bool(senders) and all(
+            self.ended_at[sender] <= self.began_at[reader]
+            for sender in senders
+            for reader in readers
         )
 
-    def faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
+    def promised(
+        self, claim: Claim, faults: Iterable[str], pipe: str, sender: str, *, has_dead: bool
+    ) -> frozenset[str]:
+        """The properties that a claim holds a pipe to, under these faults and those that the trace shows."""
+        occurring = (*faults, *self._faults(pipe, sender, has_dead=has_dead))
+        held = claimed(claim, occurring)
+        nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]
+        if self.came_again.isdisjoint(nodes):
+            return held
+        # As behind a crash the next life was handed again what was behind the position; nothing may be lost.
+        return held & claimed(claim, (*occurring, Fault.RECEIVER_CRASH)) | held - REPEATS
+
+    def _faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
         """Faults that the trace itself shows. Claims need not hold under those that they don't cover."""
         if self.world is not None:
             return ()
@@ -522,6 +581,7 @@ def audit(*traces: Rows) -> Audit:
         numbers.see(row)
         if row.kind == Kind.ACCEPTED and LOADED not in row.detail:
             latest[row.pipe] = max(latest.get(row.pipe, 0), row.time_us)
+    rest.came_again = left_behind(_merged(traces) if rest.followed else (), rest.followed)
     edges = _Edges(rest, numbers, deliveries, steps.broken, latest, readers)
     if judge.settings.real:
         in_work = KilledWork(late.in_order(_merged(traces)))
@@ -537,11 +597,7 @@ def audit(*traces: Rows) -> Audit:
         tuple(sorted(told, key=lambda one: one.pipe)),
         tuple(steps.broken),
         torn,
-        all(
-            edges.is_at_rest(book.pipe, judge.books.owed(book).count())
-            for book in books
-            if _is_told_of(book)
-        ),
+        all(edges.is_at_rest(book, judge.books.owed(book)) for book in books if _is_told_of(book)),
     )
 
 
@@ -610,7 +666,7 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     seen = (order.disorder.get(book.key) if order else None) or Disorder()
     owed = judge.books.owed(book)
     missing = owed.count()
-    is_at_rest = edges.is_at_rest(book.pipe, missing)
+    is_at_rest = edges.is_at_rest(book, owed)
     optional = sum(last - first + 1 for first, last in book.optional)
     optional_out = sum(
         last - first + 1
@@ -636,7 +692,9 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     if why:
         findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
-    fallen = edges.rest.faults(book.pipe, book.sender, has_dead=dead > 0)
+    promised = edges.rest.promised(
+        claim, judge.settings.faults, book.pipe, book.sender, has_dead=dead > 0
+    )
     return PipeAudit(
         pipe=book.pipe,
         sent=book.positions.count - (optional - optional_out),
@@ -656,15 +714,14 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
         late_in_key=edges.deliveries.late[book.pipe]
         if book.pipe in edges.deliveries.keyed
         else None,
-        promised=claimed(claim, (*judge.settings.faults, *fallen)) & frozenset(AUDITED)
-        | {"P1", "P17"},
+        promised=promised & frozenset(AUDITED) | {"P1", "P17"},
     )
 
 
 def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     owed = judge.books.owed(book)
     count = owed.count()
-    if not edges.is_at_rest(book.pipe, count):
+    if not edges.is_at_rest(book, owed):
         why = f"{count} not yet delivered when the trace ends" if count else "the trace ends early"
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, why=why)
     doubtful, by_confirm = edges.doubtful.get(book.pipe, 0), edges.by_confirm.get(book.pipe, 0)

@@ -25,10 +25,10 @@ from surepipe.audit.bulk.logs import (
 )
 from surepipe.audit.bulk.statements import SPANS_MAX, NumberedChannels, SentLog, Span, numbered
 from surepipe.audit.bulk.verdict import AuditMoment, BulkAudit, ChannelFigures, Example
-from surepipe.audit.in_work import KilledWork, LateRows
+from surepipe.audit.in_work import KilledWork, LateRows, left_behind
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.readers import RowsByReader, StreamReaders
-from surepipe.audit.settings import ATOMS, EndClaims, Settings, claimed, facts_of
+from surepipe.audit.settings import ATOMS, EndClaims, Settings, facts_of
 from surepipe.audit.trace import FORMAT, Kind, Row
 from surepipe.audit.trace_audit import (
     BY_CONFIRM,
@@ -71,8 +71,7 @@ class TraceFacts:
         """The atoms that the channel's own claim holds it to, under the faults that the traces tell of."""
         told = self.ends.on(channel)
         claim = self.settings.claim_on(channel) if told is None else told
-        faults = (*self.settings.faults, *self.rest.faults(channel, sender, has_dead=has_dead))
-        held = claimed(claim, faults)
+        held = self.rest.promised(claim, self.settings.faults, channel, sender, has_dead=has_dead)
         return frozenset(atom for atom in Atom if ATOMS[atom] in held)
 
 
@@ -175,6 +174,7 @@ _SPANS: Columns = (
     *(("low", int), ("high", int), ("base", int)),
 )
 _PLACED: Columns = tuple((name, str) for name in ("run", "node", "pipe", "own_pipe", "own_node"))
+_LIVES: Columns = (("run", str), ("node", str), ("incarnation", int))
 _RANGES: Columns = (("number", int), ("low", int), ("high", int))
 
 
@@ -218,6 +218,9 @@ class _Count:
     repeated: int = 0
     late: int = 0
     missing: int = 0
+    last_missing: int = 0
+    reached: int = 0
+    """The highest position that was handed over, where something behind it is missing."""
 
 
 @dataclass
@@ -230,6 +233,8 @@ class _Judgement:
     facts: TraceFacts = field(default_factory=TraceFacts)
     readers: StreamReaders = field(default_factory=StreamReaders)
     log: SentLog = field(default_factory=SentLog)
+    by_traces: set[str] = field(default_factory=set[str])
+    """Beside a stream: the channels of other pipes, of which traces say what was sent, too."""
     by_confirm: Counter[str] = field(default_factory=Counter[str])
     doubtful: Counter[str] = field(default_factory=Counter[str])
     numbers: MissingNumbers = field(default_factory=MissingNumbers)
@@ -256,6 +261,7 @@ class _Judgement:
             counts = self._count(known)
         if self._may_miss_rows(counts) and self._add_what_was_in_work():
             counts = self._count(known)
+        self._look_how_far_they_came(known, counts)
         examples = self._examples(known, counts)
         channels = tuple(
             self._channel(name, known.sent[at], counts[at], tuple(examples.get(at, ())))
@@ -269,7 +275,7 @@ class _Judgement:
             broken=self.facts.broken,
             torn=self.torn,
             at_rest=all(
-                self._is_at_rest(name, counts[at].missing) for at, name in enumerate(known.channels)
+                self._is_at_rest(name, counts[at]) for at, name in enumerate(known.channels)
             ),
             moments=self._moments() if self.question.timeline else (),
             facts=tuple(self.told),
@@ -319,7 +325,7 @@ class _Judgement:
             self._match_payloads(sent, delivered)
             return
         if sent:
-            self.engine.put("accepted", _ACCEPTED, self._accepted_in(sent))
+            self._take_stream_and_pipes(sent)
         else:
             self.engine.view("accepted", sql.ACCEPTED)
         self._take_ends()
@@ -327,6 +333,21 @@ class _Judgement:
             self.engine.put("came_out", _CAME_OUT, self._came_out_of(delivered))
         else:
             self.engine.view("came_out", self._came_out_by())
+
+    def _take_stream_and_pipes(self, sent: StreamLog) -> None:
+        """What was sent is in the stream; of other pipes with both ends in the traces, they say it."""
+        stream = sent.place.stream.partition("#")[0]
+        of_stream = {stream, *(_base(pipe) for pipe, _ in self.readers.places("", "", stream))}
+        received = {
+            _base(row.pipe)
+            for row in self.facts.rows
+            if row.kind == Kind.START and not row.node.endswith("/sender")
+        }
+        names = [str(name) for (name,) in self.engine.rows(sql.SENT_BY_TRACES)]
+        self.by_traces = {name for name in names if _base(name) in received - of_stream}
+        self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent))
+        self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
+        self.engine.view("accepted", sql.ACCEPTED_IN_STREAM_AND_PIPES)
 
     def _accepted_in(self, sent: StreamLog) -> Iterator[tuple[Cell, ...]]:
         for run in sent.runs():
@@ -350,6 +371,10 @@ class _Judgement:
             rows = list(RowsByReader(rows, self.readers))
             self._tell_by_reader()
         self.facts = facts_from(rows, lives, where)
+        if self.facts.rest.followed:
+            self.engine.put("followed", _LIVES, sorted(self.facts.rest.followed))
+            told = [_from_low_to_high(cells) for cells in self.engine.rows(sql.HANDED_TO_LIVES)]
+            self.facts.rest.came_again = left_behind(told, self.facts.rest.followed)
 
     def _tell_by_reader(self) -> None:
         """Every row stands in the channel of each reader whom it concerns."""
@@ -417,7 +442,7 @@ class _Judgement:
         return known
 
     def _look_for_holes(self) -> None:
-        if not self.facts.rows or isinstance(self.question.sent, StoredStream):
+        if not self.facts.rows or not (self.by_traces or isinstance(self.question.sent, Traces)):
             return
         for channel, epochs in self.log.accepted.items():
             for epoch, ranges in epochs.items():
@@ -478,7 +503,7 @@ class _Judgement:
         self.engine.put("tails", _RANGES, tails)
         has_given = any(one.given for one in counts)
         self.engine.keep("pieces", sql.PIECES if has_given else sql.PIECES_WITHOUT_GIVEN)
-        self._fill(counts, sql.SWEPT, "repeated", "late", "missing")
+        self._fill(counts, sql.SWEPT, "repeated", "late", "missing", "last_missing")
         if any(one.letters for one in counts):
             self._fill(counts, sql.LETTERS, "letters")
             parked = {
@@ -520,7 +545,7 @@ class _Judgement:
     def _add_what_was_in_work(self) -> bool:
         """What a killed receiver had stored and its sender was told of, but no row tells: as if there were one."""
         starts = [row for row in self.facts.rows if row.kind in (Kind.START, Kind.PASSED)]
-        told = [_in_work(cells) for cells in self.engine.rows(sql.IN_WORK)]
+        told = [_from_low_to_high(cells) for cells in self.engine.rows(sql.IN_WORK)]
         in_work = KilledWork(_by_time([*starts, *told]))
         self.by_confirm.update(in_work.count)
         self.doubtful.update(in_work.doubtful)
@@ -533,6 +558,16 @@ class _Judgement:
         )
         self._look_at_what_came()
         return True
+
+    def _look_how_far_they_came(self, known: NumberedChannels, counts: Sequence[_Count]) -> None:
+        """The highest position that was handed over, of channels in which something is missing."""
+        if not any(one.missing for one in counts):
+            return
+        numbers = {name: at for at, name in enumerate(known.channels)}
+        for name, *cells in self.engine.rows(sql.REACHED):
+            at, (epoch, seq) = numbers.get(str(name)), integers(cells)
+            if at is not None and counts[at].missing:
+                counts[at].reached = max(counts[at].reached, known.position(at, epoch, seq))
 
     # What is said.
 
@@ -560,7 +595,7 @@ class _Judgement:
     def _channel(
         self, name: str, sent: int, count: _Count, examples: tuple[Example, ...]
     ) -> ChannelFigures:
-        is_at_rest = self._is_at_rest(name, count.missing)
+        is_at_rest = self._is_at_rest(name, count)
         strangers = count.came - count.numbered
         hole = self._hole(name)
         untold = strangers if hole else self._untold(name, strangers) if strangers else 0
@@ -591,7 +626,7 @@ class _Judgement:
 
     def _untold(self, channel: str, strangers: int) -> int:
         """How many of those that were never accepted may have been, where the sent log can't tell of it."""
-        if self.has_trimmed_start:
+        if self.has_trimmed_start and channel not in self.by_traces:
             return strangers
         unnumbered = sum(
             max(1, row.count)
@@ -609,12 +644,15 @@ class _Judgement:
             self._behind = {str(c): int(n or 0) for c, n in self.engine.rows(sql.BEYOND)}
         return self._behind
 
-    def _is_at_rest(self, channel: str, missing: int) -> bool:
+    def _is_at_rest(self, channel: str, count: _Count) -> bool:
         if self._is_alone:
             return False
         if self.question.at_rest is not None:
             return self.question.at_rest
-        return self.facts.rest.of(channel, self.latest.get(channel) if missing else None)
+        if not count.missing:
+            return self.facts.rest.of(channel)
+        is_behind = count.last_missing > count.reached
+        return self.facts.rest.of(channel, self.latest.get(channel, 0), is_behind=is_behind)
 
     def _promised(self, channel: str, *, has_dead: bool) -> frozenset[Atom]:
         if self.question.expect is not None:
@@ -656,6 +694,9 @@ class _Judgement:
         return self.readers.why_unknown(name, self.log.open_submits(name))
 
     def _hole(self, name: str) -> str:
+        """What the traces lack of a channel; of a stream, they need not tell all."""
+        if isinstance(self.question.sent, StoredStream) and name not in self.by_traces:
+            return ""
         return self.numbers.missing(name) or self.deliveries.missing(name)
 
     def _is_doubtful(self, name: str, count: _Count) -> bool:
@@ -699,6 +740,11 @@ class _Judgement:
 
 
 # Rows for tables.
+
+
+def _base(pipe: str) -> str:
+    """The name of a pipe, or of a stream, without its producer and its partition."""
+    return pipe.partition("@")[0].partition("#")[0]
 
 
 def _in_stream(run: StreamRun) -> tuple[Cell, ...]:
@@ -748,7 +794,7 @@ def _settled(row: Row) -> tuple[Cell, ...]:
     return (row.pipe, row.epoch, row.seq, row.last, row.time_us, row.incarnation, -1, "settled")
 
 
-def _in_work(cells: Sequence[Cell]) -> Row:
+def _from_low_to_high(cells: Sequence[Cell]) -> Row:
     *columns, high = cells
     seq, last = integers((columns[-1], high))
     return row_from((*columns, last - seq + 1, ""), _FACT_NAMES)

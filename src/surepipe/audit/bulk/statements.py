@@ -29,6 +29,14 @@ SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, node FROM to
 WHERE kind = 'accepted' AND layer = '' AND count > 0
 """
 
+SENT_BY_TRACES = f"SELECT DISTINCT channel FROM ({ACCEPTED}) sent ORDER BY channel"
+
+ACCEPTED_IN_STREAM_AND_PIPES = f"""
+SELECT * FROM accepted_in_stream
+UNION ALL SELECT a.channel, a.epoch, a.low, a.high, a.node FROM ({ACCEPTED}) a
+  JOIN sent_by_traces s ON a.channel = s.channel
+"""
+
 SETTLED = """
 SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, time_us, incarnation AS life, step,
   'settled' AS role
@@ -193,10 +201,11 @@ SWEPT = """
 SELECT number,
   sum(CASE WHEN again > 0 THEN (high - low + 1) * (again - CASE WHEN gaps > 0 THEN 1 ELSE 0 END) ELSE 0 END),
   sum(CASE WHEN gaps > 0 AND again > 0 THEN high - low + 1 ELSE 0 END),
-  sum(CASE WHEN gaps > 0 AND again = 0 AND given = 0 THEN high - low + 1 ELSE 0 END)
+  sum(CASE WHEN gaps > 0 AND again = 0 AND given = 0 THEN high - low + 1 ELSE 0 END),
+  max(CASE WHEN gaps > 0 AND again = 0 AND given = 0 THEN high ELSE 0 END)
 FROM pieces GROUP BY number ORDER BY number
 """
-"""Of each channel: repeated, late, missing."""
+"""Of each channel: repeated, late, missing, and the last that is missing."""
 
 LETTERS = """
 SELECT number, sum(greatest(0, high - greatest(low - 1, reach))) FROM (
@@ -275,6 +284,33 @@ WHERE t.kind IN ('delivered', 'confirmed') AND t.layer = '' AND t.count > 0
 ORDER BY t.time_us, t.run, t.incarnation, t.step, seq
 """
 """Of messages that are missing: the rows that tell that they were handed over or confirmed, cut to them."""
+
+REACHED = """
+SELECT pipe, epoch, max(seq + count - 1) FROM told
+WHERE kind IN ('delivered', 'settled') AND layer = '' AND count > 0
+GROUP BY pipe, epoch ORDER BY pipe, epoch
+"""
+"""How far each epoch was handed over."""
+
+HANDED_TO_LIVES = """
+SELECT run, node, incarnation, 0 AS step, min(time_us), side, pipe, epoch, min(low), max(high) FROM (
+  SELECT *, sum(CASE WHEN before IS NULL OR low > before + 1 THEN 1 ELSE 0 END) OVER (
+    PARTITION BY run, node, incarnation, pipe, epoch, side ORDER BY low, high
+    ROWS BETWEEN UNBOUNDED PRECEDING AND CURRENT ROW
+  ) AS piece FROM (
+    SELECT *, max(high) OVER (
+      PARTITION BY run, node, incarnation, pipe, epoch, side ORDER BY low, high
+      ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+    ) AS before FROM (
+      SELECT t.run, t.node, t.incarnation, t.time_us, t.pipe, t.epoch, t.seq AS low, t.seq + t.count - 1 AS high,
+        CASE WHEN t.kind = 'delivered' THEN 'delivered' ELSE 'settled' END AS side
+      FROM told t JOIN followed f ON t.run = f.run AND t.node = f.node AND t.incarnation = f.incarnation
+      WHERE t.kind IN ('delivered', 'settled', 'dead') AND t.layer = '' AND t.count > 0
+    ) sides
+  ) runs
+) pieces GROUP BY run, node, incarnation, pipe, epoch, side, piece ORDER BY run, node, incarnation
+"""
+"""What was handed over to these lives, and what they settled, as the longest runs."""
 
 COVERED = """
 SELECT DISTINCT o.channel, o.epoch, o.low, o.high, o.time_us, o.life, o.step, o.role FROM came_out o JOIN passed p
@@ -410,6 +446,13 @@ class NumberedChannels:
     channels: tuple[str, ...]
     sent: tuple[int, ...]
     spans: tuple[Span, ...]
+
+    def position(self, channel: int, epoch: int, seq: int) -> int:
+        """Where this message stands; 0 for one that was never accepted."""
+        for span in self.spans:
+            if (span.number, span.epoch) == (channel, epoch) and span.low <= seq <= span.high:
+                return span.base + seq - span.low
+        return 0
 
     def identity(self, channel: int, position: int) -> tuple[int, int]:
         """(epoch, seq) of the message at this position."""

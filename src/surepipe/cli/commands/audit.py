@@ -200,7 +200,7 @@ def _ends(judged: Sequence[Judged], notes: Sequence[str] = ()) -> Iterator[Line]
     yield line("")
     yield from (line(("note: ", "dim"), note) for note in notes)
     open_ones = [one for one in judged if str(one.standing) != "held"]
-    for one in _folded(open_ones):
+    for one in _in_one_line(_folded(open_ones)):
         because = ", because " if str(one.standing) == "not judged" else ": "
         why = f"{because}{one.why}" if one.why else ""
         yield line(
@@ -233,6 +233,18 @@ def _folded(judged: Sequence[Judged]) -> Iterator[Judged]:
         elif kind not in told:
             told.add(kind)
             yield replace(one, part=f"{one.part} and {count - 1} channels more of {kind.part}")
+
+
+def _in_one_line(judged: Iterable[Judged]) -> Iterator[Judged]:
+    """The same, but promises of a part that are not judged for one reason are told together."""
+    lines: dict[tuple[str, str, str], Judged] = {}
+    for one in judged:
+        is_open = str(one.standing) == "not judged"
+        kind = (one.part, "" if is_open else one.promise, one.why)
+        known = lines.get(kind)
+        promise = f"{known.promise}, {one.promise}" if known else one.promise
+        lines[kind] = replace(one, promise=promise)
+    yield from lines.values()
 
 
 def _lines(texts: Iterable[str], judged: Sequence[Judged], notes: Sequence[str]) -> Iterator[Line]:

@@ -145,6 +145,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     world = play(subject, calm, SeededChooser(calm))
     if world.limit == "refused" or world.kept_by() is not None:
         return Reference()
+    times = times_of(world.outsides)  # they are those of the next run as soon as there is one
     check, runs = _Check(subject, calm, world), _Runs(subject, world, calm)
     by_hand, ends = runs.by_hand, _Compared(runs)
     unreached: Told = {} if subject.needs_all and check.judges((RUN, "dead")) else ends.unreached()
@@ -161,7 +162,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         slips=twice.slips,
         reordering=dict(_reordering(runs)),
         effects=outside.effects,
-        times=times_of(world.outsides),
+        times=times,
         usual=outside.usual,
         retold=retold,
         keyless={text: what.stage for text, what in outside.keyless.items()},

@@ -35,7 +35,8 @@ class ContractViolation(MisuseError):
 
 
 class TransactionEnded(MisuseError):
-    """What a handler did ended the transaction that it was lent: nothing that was done in it is left."""
+    """What a handler did ended the transaction that it was lent: nothing that was done in it is left. Or it came
+    when the transaction had ended: then that alone was not done."""
 
 
 class PipeClosed(MisuseError):

@@ -6,12 +6,15 @@ on, and a way to delete a stream so that it can be made anew.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from contextvars import copy_context
 from dataclasses import replace
 from typing import Protocol
 
 import pytest
 
+from surepipe.actors.consuming.committed import Parted
 from surepipe.core.store_requests import (
     FORGOTTEN,
     KEEP_ALL,
@@ -61,6 +64,7 @@ from surepipe.core.store_requests import (
     WaitForMore,
     partition_of,
 )
+from surepipe.errors import MisuseError, TransactionEnded
 
 MANY = 1_000
 PLENTY = 1 << 20
@@ -711,6 +715,46 @@ class TransactionContract:
                 transaction.commit(CommitPosition("in", "r", owner, 7, 2))
             assert transaction.done
         assert read_payloads(bench) == texts("a")
+
+    @pytest.mark.parametrize("fails", [False, True], ids=["done", "undone"])
+    def test_a_transaction_that_has_ended_takes_nothing(self, bench: Bench, *, fails: bool) -> None:
+        """Whoever has kept it is told; nothing is dropped without a word."""
+        make(bench)
+        with suppress(ZeroDivisionError), self.begin(bench).transaction() as transaction:
+            transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+            if fails:
+                raise ZeroDivisionError
+        adds: list[Callable[[], None]] = [
+            lambda: transaction.append(AppendRun("s", "p", 1, 2, texts("late"))),
+            lambda: transaction.commit(CommitPosition("in", "r", 1, 7, 4)),
+            lambda: transaction.decided_by(AppendRun("s", "q", 1, 1, texts("late"))),
+            lambda: transaction.put("t", {b"k": b"v"}),
+            lambda: transaction.drop("t", [b"k"]),
+            lambda: transaction.raise_mark("m"),
+        ]
+        for late in adds:
+            with pytest.raises(MisuseError):
+                late()
+        assert read_payloads(bench) == ([] if fails else texts("a"))
+
+    def test_a_part_that_has_ended_takes_nothing_from_what_was_begun_in_it(
+        self, bench: Bench
+    ) -> None:
+        """Another message has the transaction then: what goes on behind the end of its own is told so."""
+        make(bench)
+        with self.begin(bench).transaction() as transaction:
+            if not isinstance(transaction, Parted):
+                return  # one that takes nothing back is for one message
+            with transaction.part():
+                transaction.append(AppendRun("s", "p", 1, 1, texts("a")))
+                begun_there = copy_context()
+            with transaction.part():
+                late = AppendRun("s", "p", 1, 2, texts("late"))
+                with pytest.raises(TransactionEnded, match="TaskGroup"):
+                    begun_there.run(transaction.append, late)
+                transaction.append(AppendRun("s", "p", 1, 2, texts("b")))
+            transaction.append(AppendRun("s", "p", 1, 3, texts("c")))
+        assert read_payloads(bench) == texts("a", "b", "c")
 
 
 class StoreContract(StreamContract, IndexContract, TransactionContract):

@@ -14,10 +14,10 @@ PAGE = (Path(__file__).parents[2] / "docs" / "async.md").read_text()
 BLOCKS = programs_in(PAGE)
 
 
-@pytest.mark.parametrize("number", range(9))
+@pytest.mark.parametrize("number", range(10))
 def test_a_program_of_the_page_runs(tmp_path: Path, number: int) -> None:
     """It ends with an assertion of its own, and Python warns of nothing."""
-    assert len(BLOCKS) == 9
+    assert len(BLOCKS) == 10
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", BLOCKS[number]],
         cwd=tmp_path,

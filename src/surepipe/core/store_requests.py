@@ -17,7 +17,8 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextvars import ContextVar
 from dataclasses import dataclass, fields
 from enum import IntEnum
 from typing import ClassVar, Protocol, TypeAlias, cast, runtime_checkable
@@ -890,6 +891,35 @@ class Store(ABC):
         return cast("TogetherOutcome", self.ask(Together(requests, is_decided)))
 
 
+class Loan:
+    """That a transaction is lent: for its whole block, or to one of the calls in it.
+
+    What a handler has begun and does not await may go on when its message is done and another one has the same
+    transaction. So it is its loan that must be open, and not the transaction alone.
+    """
+
+    def __init__(
+        self, transaction: Transaction, lock: AbstractContextManager[object] | None = None
+    ) -> None:
+        self.transaction = transaction
+        self.lock: AbstractContextManager[object] = nullcontext() if lock is None else lock
+        """Of all loans of a transaction: held by whoever writes, so that none ends in the middle of that."""
+        self.is_over = False
+
+    def require(self) -> None:
+        """Raises TransactionEnded when it is over."""
+        if self.is_over:
+            raise TransactionEnded(LATE)
+
+    def end(self) -> None:
+        with self.lock:
+            self.is_over = True
+
+
+_LOANS: ContextVar[tuple[Loan, ...]] = ContextVar("surepipe_loans", default=())
+"""The calls that this code was begun in. A task and ``asyncio.to_thread`` inherit it."""
+
+
 class Transaction:
     """Writes that happen together when the block ends, or not at all.
 
@@ -899,16 +929,23 @@ class Transaction:
     goes on to the caller.
     """
 
-    def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
-        """``changes``: what is called in the step that does all of it, where the store is in this process."""
+    def __init__(
+        self,
+        changes: list[Callable[[], None]] | None = None,
+        lock: AbstractContextManager[object] | None = None,
+    ) -> None:
+        """``changes``: what is called in the step that does all of it, where the store is in this process.
+        ``lock``: one that a thread may take again, where several threads may write."""
         self.done = False
         self.outcomes: tuple[JoinedOutcome, ...] = ()
         self.requests: list[JoinedRequest] = []
         self.is_decided = False
         self._changes = changes
+        self._whole = self._loan = Loan(self, lock)
 
     def add(self, request: JoinedRequest) -> None:
-        self.requests.append(request)
+        with in_time(self):
+            self.requests.append(request)
 
     def append(self, request: AppendRun) -> None:
         self.add(request)
@@ -976,6 +1013,70 @@ OVER = (
 )
 
 
+LATE = (
+    "this comes late: the call that was lent the transaction has ended (its message was handled, or failed and "
+    "comes again), and nothing of this was done. Await every task and thread that uses a transaction before the "
+    "handler returns or raises: asyncio.TaskGroup does; asyncio.gather leaves the others running when one raises, "
+    "and asyncio.wait those that its timeout finds"
+)
+
+
+@contextmanager
+def in_time(transaction: Transaction) -> Generator[None]:
+    """What is done in this block is done before the transaction ends. Raises TransactionEnded where it has ended,
+    or the call that this code was begun in."""
+    whole = whole_loan_of(transaction)
+    with whole.lock:
+        whole.require()
+        for loan in _LOANS.get():
+            if loan.transaction is transaction:
+                loan.require()
+        yield
+
+
+@contextmanager
+def lent_for_block(transaction: Transaction) -> Generator[None]:
+    """For the store, around what it yields the transaction to: behind that nothing is taken any more."""
+    try:
+        yield
+    finally:
+        whole_loan_of(transaction).end()
+
+
+@contextmanager
+def lent_to_call(transaction: Transaction) -> Generator[None]:
+    """Around a part of the block that is taken back alone. A part within it is of the same call."""
+    with in_time(transaction):
+        whole = whole_loan_of(transaction)
+        is_inside = loan_of(transaction) is not whole
+    if is_inside:
+        yield
+        return
+    loan, around = Loan(transaction, whole.lock), _LOANS.get()
+    _lend(transaction, loan)
+    _LOANS.set((*around, loan))
+    try:
+        yield
+    finally:
+        loan.end()
+        _lend(transaction, whole)
+        _LOANS.set(around)
+
+
+def whole_loan_of(transaction: Transaction) -> Loan:
+    """No method, as stages see the transaction."""
+    return transaction._whole  # pyright: ignore[reportPrivateUsage]
+
+
+def loan_of(transaction: Transaction) -> Loan:
+    """The one to the call that is in the transaction now. No method, as above."""
+    return transaction._loan  # pyright: ignore[reportPrivateUsage]
+
+
+def _lend(transaction: Transaction, loan: Loan) -> None:
+    transaction._loan = loan  # pyright: ignore[reportPrivateUsage]
+
+
 def require_open(transaction: Transaction) -> None:
     """For whoever has lent it, behind each call of the borrower's: raises TransactionEnded."""
     if transaction.is_over:
@@ -988,7 +1089,8 @@ def taken_back(transaction: Transaction) -> Generator[None]:
     requests, changes = transaction.requests, _changes_of(transaction) or []
     before = len(requests), len(changes)
     try:
-        yield
+        with lent_to_call(transaction):
+            yield
     except BaseException:
         del requests[before[0] :], changes[before[1] :]
         raise

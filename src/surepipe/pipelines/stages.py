@@ -16,7 +16,8 @@ from dataclasses import dataclass, field, replace
 from random import Random
 from typing import TYPE_CHECKING, NoReturn, Protocol
 
-from surepipe.errors import MisuseError
+from surepipe.core.store_requests import LATE
+from surepipe.errors import MisuseError, TransactionEnded
 
 if TYPE_CHECKING:
     from surepipe.core.store_requests import Transaction
@@ -79,7 +80,9 @@ class Context:
         Raises MisuseError elsewhere, and when the attempt is over.
         """
         if self._is_over:
-            raise MisuseError(f"the attempt of {self.stage} is over, and its transaction with it")
+            raise TransactionEnded(
+                f"the attempt of {self.stage} is over, and its transaction with it: {LATE}"
+            )
         if self._transaction is None:
             raise MisuseError(
                 f"{self.stage} asks for a transaction, which only boundary: committed has: write it on the pipe"

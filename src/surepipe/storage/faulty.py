@@ -412,9 +412,9 @@ class FaultyTransaction(Transaction, Generic[T]):
         return self._inside
 
     def add(self, request: JoinedRequest) -> None:
-        super().add(request)
         assert isinstance(self._inside, Transaction)
         self._inside.add(request)
+        super().add(request)
 
     def decided_by(self, request: AppendRun) -> None:
         super().decided_by(request)

@@ -83,6 +83,8 @@ from surepipe.core.store_requests import (
     Trimmed,
     WaitForMark,
     WaitForMore,
+    in_time,
+    lent_for_block,
     missing,
     partition_of,
     taken_back,
@@ -651,7 +653,8 @@ class MemoryStore(Store):
     def transaction(self) -> Generator[MemoryTransaction, None, None]:
         """See ``surepipe.core.store_requests.Transaction``. Other threads see all of it or nothing."""
         transaction = MemoryTransaction()
-        yield transaction
+        with lent_for_block(transaction):
+            yield transaction
         transaction.settle(self.do_together(transaction.joined(), transaction.changes))
 
     def do_together(
@@ -775,13 +778,14 @@ class MemoryTransaction(Transaction):
 
     def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
         self.changes = [] if changes is None else changes
-        super().__init__(self.changes)
+        super().__init__(self.changes, threading.RLock())
 
     def also(self, change: Callable[[], None]) -> None:
         """Make a change of the caller's own in the same step. It must not raise."""
         if not callable(change):  # told to the caller, and not to the store when it commits
             raise TypeError(f"also() takes a function without parameters, not {change!r}")
-        self.changes.append(change)
+        with in_time(self):
+            self.changes.append(change)
 
     if not TYPE_CHECKING:  # a checker says so by itself
 

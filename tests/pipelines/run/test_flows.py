@@ -5,7 +5,7 @@ import contextlib
 import functools
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextvars import ContextVar
 from pathlib import Path
 from typing import Any, cast
@@ -26,7 +26,7 @@ from surepipe.core.store_requests import (
     Retention,
     Store,
 )
-from surepipe.errors import ConfigurationError
+from surepipe.errors import ConfigurationError, MisuseError
 from surepipe.pipelines.run import PlanEngine
 from surepipe.pipelines.run.feeding import FeedPlace, FeedTarget
 from surepipe.pipelines.run.running import letters_in
@@ -506,6 +506,52 @@ def test_a_stage_whose_writes_are_refused_has_failed_and_its_message_ends_in_the
             rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
     assert (letter.letter.seq, letter.letter.error_type) == (3, "ConfigurationError")
     assert [row[0] for row in rows] == [1, 2, 4, 5, 6]
+
+
+def test_what_a_stage_leaves_running_is_not_committed_with_the_next_attempt() -> None:
+    """A gather of which one raises: the other writes while the stage is called again, through what it has kept."""
+    calls: list[int] = []
+    told: list[BaseException] = []
+    is_next, is_over = asyncio.Event(), asyncio.Event()
+
+    async def fail() -> None:
+        raise ConnectionError("once")
+
+    async def write_late(connection: sqlite3.Connection, context: Context) -> None:
+        await asyncio.wait_for(is_next.wait(), DONE_S)
+        uses: list[Callable[[], object]] = [
+            lambda: connection.execute("INSERT INTO booked VALUES (99)"),
+            lambda: context.transaction,
+        ]
+        for use in uses:
+            try:
+                use()
+            except MisuseError as error:
+                told.append(error)
+        is_over.set()
+
+    async def book(order: int, context: Context) -> int:
+        calls.append(order)
+        connection = cast("SqliteTransaction", context.transaction).connection
+        if len(calls) == 1:
+            await asyncio.gather(fail(), write_late(connection, context))
+        is_next.set()
+        await asyncio.wait_for(is_over.wait(), DONE_S)
+        connection.execute("INSERT INTO booked VALUES (?)", (order,))
+        return order
+
+    with SqliteStore("main.db") as store, store.transaction() as transaction:
+        transaction.connection.execute("CREATE TABLE booked (number INTEGER)")
+    write_lines("in.jsonl", [7])
+    run(
+        plan_of(staged('  last: {from: intake, call: "test:book", retry_min_s: 0.001}\n')),
+        book=book,
+    )
+    with SqliteStore("main.db") as store, store.transaction() as transaction:
+        rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
+    assert rows == [(7,)]
+    assert calls == [7, 7]
+    assert ["TaskGroup" in str(one) for one in told] == [True, True]
 
 
 @pytest.mark.parametrize("kind", ["stage", "sink"])

@@ -223,7 +223,7 @@ def refuse_unrun(result: object) -> object:
         _close_all(result)
         raise MisuseError(
             f"what came back is {a_or_an(what)}, whose body nobody would run: run it in the function (a generator "
-            "by a loop, coroutines by await asyncio.gather(*calls))"
+            "by a loop, coroutines in an asyncio.TaskGroup)"
         )
     return result
 

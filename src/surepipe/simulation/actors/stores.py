@@ -30,6 +30,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     WaitForMark,
     WaitForMore,
+    lent_for_block,
     taken_back,
 )
 from surepipe.errors import MisuseError
@@ -230,7 +231,8 @@ class LifeStore(Store):
         life.check()
         changes: list[Callable[[], None]] = []
         transaction = transaction_of(self.kind, changes)
-        yield transaction
+        with lent_for_block(transaction):
+            yield transaction
         request = transaction.joined()
         name = name_of(request)
         trouble = life.trouble_at(f"{self.name} {name}")

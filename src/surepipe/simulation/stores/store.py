@@ -63,6 +63,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     WaitForMark,
     WaitForMore,
+    lent_for_block,
     partition_of,
 )
 from surepipe.simulation.stores.calls import (
@@ -432,7 +433,8 @@ class SimulatedStore(Store):
     def transaction(self) -> Generator[MemoryTransaction]:
         """See ``surepipe.core.store_requests.Transaction``; it is one call, so one fate befalls all of it."""
         transaction = MemoryTransaction()
-        yield transaction
+        with lent_for_block(transaction):
+            yield transaction
         request = transaction.joined()
         done = self._under(
             request, self._met(request), lambda: self._execute(request, transaction.changes)

@@ -52,6 +52,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     WaitForMark,
     WaitForMore,
+    lent_for_block,
     missing,
     partition_of,
 )
@@ -568,7 +569,8 @@ class RedisStore(Store):
         One command of the caller's own may take part (``also``).
         """
         transaction = RedisTransaction()
-        yield transaction
+        with lent_for_block(transaction):
+            yield transaction
         transaction.finish(self._caller, self.keys, self._now())
 
     def hop(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
@@ -21,6 +22,7 @@ from surepipe.core.store_requests import (
     TogetherOutcome,
     Transaction,
     Unavailable,
+    in_time,
     taken_back,
 )
 from surepipe.errors import MisuseError
@@ -59,7 +61,7 @@ class RedisTransaction(Transaction):
 
     def __init__(self, changes: list[Callable[[], None]] | None = None) -> None:
         """``changes``: of a simulated store alone, as a server calls nothing here."""
-        super().__init__(changes)
+        super().__init__(changes, threading.RLock())
         self._expected: dict[int, int] = {}
         """Where a position must be for the commit with this place among the requests."""
         self._own: tuple[Sequence[Argument], Sequence[str]] | None = None
@@ -92,9 +94,10 @@ class RedisTransaction(Transaction):
 
     def commit(self, request: CommitPosition, expected_next: int | None = None) -> None:
         """Add a commit; with ``expected_next``, only if the stored position is there (0: if there is none)."""
-        if expected_next is not None:
-            self._expected[len(self.requests)] = expected_next
-        self.add(request)
+        with in_time(self):
+            if expected_next is not None:
+                self._expected[len(self.requests)] = expected_next
+            self.add(request)
 
     def also(self, *command: Argument, keys: Sequence[str]) -> None:
         """Add one command of the caller's own, with the keys that it touches (``RedisStore.keys.own`` makes such).
@@ -107,7 +110,8 @@ class RedisTransaction(Transaction):
                 "a Redis transaction takes one command of your own: Redis could not take the first back if the"
                 " second failed; use one command with several values, such as MSET or HSET"
             )
-        self._own = (command, keys)
+        with in_time(self):
+            self._own = (command, keys)
 
     def finish(self, caller: Caller, keys: Keys, now: Argument) -> None:
         """The block has ended: perform it."""

@@ -24,10 +24,10 @@ import sqlite3
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Self, TypeAlias, cast
+from typing import TypeAlias, cast
 
-from surepipe.core.store_requests import OVER, Failed, Level, Unavailable
-from surepipe.errors import ConfigurationError, StoreUnavailable, TransactionEnded
+from surepipe.core.store_requests import Failed, Level, Unavailable
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.storage.complaints import Complaints
 
 LAYOUT = 2
@@ -127,51 +127,8 @@ Connect: TypeAlias = Callable[[str, float], sqlite3.Connection]
 def connect(path: str, busy_timeout_s: float) -> sqlite3.Connection:
     """In autocommit mode, as the store begins and ends each transaction itself."""
     return sqlite3.connect(
-        path,
-        timeout=busy_timeout_s,
-        isolation_level=None,
-        check_same_thread=False,
-        factory=LendableConnection,
+        path, timeout=busy_timeout_s, isolation_level=None, check_same_thread=False
     )
-
-
-class LendableConnection(sqlite3.Connection):
-    """While it is lent, nothing is done on it behind the end of the transaction: each statement there would be a
-    transaction of its own, which nobody takes back.
-
-    1. A statement of the borrower's has SQLite roll back. 2. The borrower swallows the error and goes on writing.
-    3. Its message has failed, and comes again, but what it wrote in 2 would stay.
-    """
-
-    is_lent = False
-
-    def cursor(self, factory: Callable[..., Any] | None = None) -> Any:
-        """As of the class above, of which ``execute`` is looked at."""
-        return super().cursor(_LendableCursor if factory is None else factory)
-
-    def execute(self, sql: str, parameters: Any = (), /) -> sqlite3.Cursor:
-        """The same as on a cursor."""
-        return cast("sqlite3.Cursor", self.cursor().execute(sql, parameters))
-
-    def executemany(self, sql: str, parameters: Any, /) -> sqlite3.Cursor:
-        """The same as on a cursor."""
-        return cast("sqlite3.Cursor", self.cursor().executemany(sql, parameters))
-
-
-class _LendableCursor(sqlite3.Cursor):
-    def execute(self, sql: str, parameters: Any = (), /) -> Self:
-        _refuse_behind_the_end(self.connection)
-        return super().execute(sql, parameters)
-
-    def executemany(self, sql: str, parameters: Any, /) -> Self:
-        _refuse_behind_the_end(self.connection)
-        return super().executemany(sql, parameters)
-
-
-def _refuse_behind_the_end(connection: sqlite3.Connection) -> None:
-    is_lent = isinstance(connection, LendableConnection) and connection.is_lent
-    if is_lent and not is_in_transaction(connection):
-        raise TransactionEnded(OVER)
 
 
 def is_in_transaction(connection: sqlite3.Connection) -> bool:

@@ -48,6 +48,7 @@ from surepipe.core.store_requests import (
     Unavailable,
     WaitForMark,
     WaitForMore,
+    lent_for_block,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.pages import PagesOutcome
@@ -425,7 +426,8 @@ class SqliteStore(Store):
         transaction = SqliteTransaction(self._writer, self._file, self._blocks)
         block = self._blocks.enter()
         try:
-            yield transaction
+            with lent_for_block(transaction):
+                yield transaction
         except BaseException:
             transaction.undo()
             raise

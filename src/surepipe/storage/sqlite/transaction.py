@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+import threading
 from collections.abc import Generator
 from contextlib import contextmanager
 
@@ -20,6 +21,9 @@ from surepipe.core.store_requests import (
     RaiseMark,
     Together,
     Transaction,
+    in_time,
+    lent_to_call,
+    loan_of,
     require_open,
 )
 from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable, TransactionEnded
@@ -27,6 +31,7 @@ from surepipe.storage.sqlite import positions as sqlite_positions
 from surepipe.storage.sqlite import streams as sqlite_streams
 from surepipe.storage.sqlite import tables as sqlite_tables
 from surepipe.storage.sqlite.file import SqliteFile, is_busy, is_in_transaction
+from surepipe.storage.sqlite.lent import LentConnection
 from surepipe.storage.sqlite.writer import Blocks, Closed, Writer
 from surepipe.storage.together import perform_together, was_done_before, why_not
 
@@ -40,11 +45,12 @@ class SqliteTransaction(Transaction):
     """What a transaction of a SQLite store does when its block ends, together with the caller's own SQL."""
 
     def __init__(self, writer: Writer, file: SqliteFile, blocks: Blocks) -> None:
-        super().__init__()
+        super().__init__(lock=threading.RLock())
         self._writer = writer
         self._file = file
         self._blocks = blocks
         self._lent: sqlite3.Connection | None = None
+        self._handed: LentConnection | None = None
 
     @property
     def connection(self) -> sqlite3.Connection:
@@ -52,10 +58,17 @@ class SqliteTransaction(Transaction):
 
         From the first use on, all other writers of the file wait for the end of the block. It refuses to end
         the transaction (``commit``, ``rollback``, ``executescript``) and to write to the store's own tables.
-        Don't keep it, and don't wait inside the block for anything that writes to this file.
+        Don't keep it, and don't wait inside the block for anything that writes to this file. Each call of a
+        handler has one of its own, which refuses everything when the call has ended: TransactionEnded.
 
         Raises StoreUnavailable when the file is locked for too long or can't be written.
         """
+        with in_time(self):
+            if self._handed is None or self._handed.loan is not loan_of(self):
+                self._handed = LentConnection(self._begun(), loan_of(self))
+            return self._handed
+
+    def _begun(self) -> sqlite3.Connection:
         if self._lent is None:
             try:
                 self._lent = self._writer.lend()
@@ -82,10 +95,13 @@ class SqliteTransaction(Transaction):
     def part(self) -> Generator[None]:
         """When this inner block raises, its SQL and its requests are taken back (to a savepoint); the rest
         stays. Raises TransactionEnded where the block has ended the transaction."""
-        requests, connection = len(self.requests), self.connection
+        with in_time(self):
+            requests, connection = len(self.requests), self._begun()
+        require_open(self)
         connection.execute("SAVEPOINT surepipe_part")
         try:
-            yield
+            with lent_to_call(self):
+                yield
         except BaseException as error:
             if is_busy(error):
                 error.add_note(

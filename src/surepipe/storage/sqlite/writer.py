@@ -20,7 +20,7 @@ from contextvars import ContextVar
 from typing import Generic, TypeVar
 
 from surepipe.errors import MisuseError, SurepipeError
-from surepipe.storage.sqlite.file import LendableConnection, SqliteFile, breaks_connection, is_busy
+from surepipe.storage.sqlite.file import SqliteFile, breaks_connection, is_busy
 
 T = TypeVar("T")
 _OUR_TABLES = "surepipe_"
@@ -356,17 +356,15 @@ class Writer:
         except BaseException:
             self._turn.release()
             raise
-        self._lend_out(connection, is_lent=True)
+        self._is_lent = True
         self._lent_at = time.monotonic()
         return connection
 
-    def _lend_out(self, connection: sqlite3.Connection, *, is_lent: bool) -> None:
-        """What the caller may do on the connection is looked at while it is lent."""
-        self._is_lent = is_lent
-        if isinstance(
-            connection, LendableConnection
-        ):  # a store may be given another way to connect
-            connection.is_lent = is_lent
+    def _take_back(self, connection: sqlite3.Connection) -> None:
+        """The caller may have set how its rows look."""
+        self._is_lent = False
+        connection.row_factory = None
+        connection.text_factory = str
 
     @property
     def is_awaited(self) -> bool:
@@ -382,12 +380,10 @@ class Writer:
         """
         connection = self._connection
         assert connection is not None
-        self._lend_out(connection, is_lent=False)
+        self._take_back(connection)
         try:
             if not connection.in_transaction:
                 raise sqlite3.OperationalError("SQLite ended the transaction inside the block")
-            connection.row_factory = None
-            connection.text_factory = str
             is_done = step(connection)
             if is_done:
                 connection.commit()
@@ -408,7 +404,7 @@ class Writer:
     def undo_lent(self) -> None:
         """Take back the lent transaction."""
         assert self._connection is not None
-        self._lend_out(self._connection, is_lent=False)
+        self._take_back(self._connection)
         try:
             self._undo()
         finally:

@@ -138,7 +138,9 @@ def require_answer(what: str, path: str, answer: object) -> object:
         return answer
     hint = "write it as flat-map, or return a list" if "generator" in kind else "nobody runs that"
     if kind in ("coroutine", "Task", "Future"):
-        hint = "nobody waits for that: write async def, and await them there, in an asyncio.TaskGroup"
+        hint = (
+            "nobody waits for that: write async def, and await them there, in an asyncio.TaskGroup"
+        )
     raise WrongAnswer(f"{what}: {path} gave {a_or_an(kind)}: {hint}")
 
 

@@ -43,6 +43,24 @@ def test_a_life_takes_over_and_its_renewals_go_on(store: FaultyStore) -> None:
     assert claim(Claims(store, clock.with_chance(0))) == Owner(4)
 
 
+def test_lives_of_one_millisecond_replace_each_other(
+    store: FaultyStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever is drawn, and however late the answer: the highest chances, each below the one before."""
+    highest = (1 << CHANCE_BITS) - 1
+    drawn = iter(range(highest, highest - 8, -1))
+
+    def randbits(bits: int) -> int:
+        return next(drawn) & ((1 << bits) - 1)
+
+    monkeypatch.setattr("secrets.randbits", randbits)
+    for number in range(1, 9):
+        monkeypatch.setattr("time.time_ns", lambda: 1_000_000_000)
+        claims = Claims(store, number_now)
+        monkeypatch.setattr(claims, "_number_of_life", lambda: numbered(1_003, 0))
+        assert claim(claims) == Owner(number)
+
+
 def test_a_life_that_was_replaced_claims_in_vain(store: FaultyStore) -> None:
     """Also a thousand renewals later, and whatever the clock shows by then; the later life renews at will."""
     clock = Clock(1000)

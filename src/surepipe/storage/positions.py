@@ -81,8 +81,9 @@ def numbered(wall_ms: int, chance: int) -> int:
 
 
 def number_now() -> int:
-    """The number of a life that begins now."""
-    return numbered(time.time_ns() // 1_000_000, secrets.randbits(CHANCE_BITS))
+    """The number of a life that begins now. The upper half of the chance is left to those that have to go above
+    another one of the same millisecond: past that they would seem to have begun in the next."""
+    return numbered(time.time_ns() // 1_000_000, secrets.randbits(CHANCE_BITS - 1))
 
 
 def began_later(other: int, own: int, now: int) -> bool:

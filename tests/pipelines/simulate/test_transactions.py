@@ -161,6 +161,20 @@ sinks: {out: {from: price, kind: jsonl, path: out.jsonl}}
 """
 
 
+def test_a_cursor_that_a_library_makes_itself_fails_and_crashes_nobody(tmp_path: Path) -> None:
+    """It goes past the methods of the connection: the interpreter ended with a segmentation fault."""
+
+    def makes_a_cursor(transaction: Any) -> object:
+        with pytest.raises(sqlite3.ProgrammingError, match="closed database"):
+            sqlite3.Cursor(transaction.connection).execute("select 1")
+        seen.append(transaction)
+        return None
+
+    seen: list[object] = []
+    assert _dead(tmp_path, "sqlite", makes_a_cursor) == 0
+    assert seen
+
+
 def test_what_the_page_says_of_a_database_is_held(tmp_path: Path) -> None:
     """Its stage, its double and its line of the plan, through crashes and processes that were replaced: the total
     is right although the double is no part of the transaction (simulation X-25)."""

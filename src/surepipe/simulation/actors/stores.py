@@ -71,7 +71,10 @@ class _NoSql(sqlite3.Connection):
     """May be handed on, to a function that has a double, say. Every use of it is refused, with its line."""
 
     def __init__(self) -> None:
-        """Nothing is opened."""
+        """Nothing is open. One that never was crashes the interpreter in C code that goes past the methods here,
+        such as ``sqlite3.Cursor(connection)``."""
+        super().__init__(":memory:")
+        super().close()
 
     def __getattribute__(self, name: str) -> Any:
         if name.startswith("__"):
@@ -93,6 +96,9 @@ def _no_sql() -> NoReturn:
     raise MisuseError("a simulated store has no SQL")
 
 
+_NO_SQL = _NoSql()  # made here: a run refuses whoever connects to a database
+
+
 class SqliteInSimulation(SqliteTransaction):
     """Has what a transaction of SQLite has; of that SQL is refused, as there is no file."""
 
@@ -102,7 +108,7 @@ class SqliteInSimulation(SqliteTransaction):
     @property
     def connection(self) -> sqlite3.Connection:
         """One that refuses whatever it is asked."""
-        return _NoSql()
+        return _NO_SQL
 
     @property
     def is_over(self) -> bool:

@@ -207,7 +207,7 @@ class StreamLog:
 
     def __init__(self, place: StoredStream) -> None:
         self.place = place
-        with closing(_opened(place)) as store:
+        with closing(opened(place)) as store:
             self.extents = _extents(store, place)
 
     @property
@@ -217,12 +217,13 @@ class StreamLog:
 
     def runs(self) -> Iterator[StreamRun]:
         """All of it, partition by partition, in order of the indexes."""
-        with closing(_opened(self.place)) as store:
+        with closing(opened(self.place)) as store:
             for extent in self.extents:
                 yield from _read(store, extent, self.place)
 
 
-def _opened(place: StoredStream) -> RedisStore | SqliteStore:
+def opened(place: StoredStream) -> RedisStore | SqliteStore:
+    """The store of a stream. Raises ConfigurationError where there is no such file."""
     if place.is_redis:
         return RedisStore.from_url(place.where, pipeline=place.pipeline)
     if not Path(place.where).is_file():

@@ -12,7 +12,6 @@ import typer
 from surepipe.cli.output import Exit, complain, line, show, show_json
 
 if TYPE_CHECKING:
-    from surepipe.audit.bulk import StoredStream
     from surepipe.core.store_requests import Store
     from surepipe.pipelines import Plan
 
@@ -98,13 +97,14 @@ def _of_plan(file: Path, stream: str | None, forget: str | None) -> dict[str, Re
 def _of_stream(text: str, within: str | None, forget: str | None) -> dict[str, Readers | None]:
     """Who reads a stream that is named by its store."""
     from surepipe.audit.bulk import StoredStream, place_of
+    from surepipe.audit.bulk.logs import opened
 
     if within is not None:
         complain(f"{text} names a stream already: leave {within} out")
         raise typer.Exit(Exit.UNUSABLE)
     place = place_of(text)
     assert isinstance(place, StoredStream), "a name with # that is no file"
-    with _opened_alone(place) as store:
+    with closing(opened(place)) as store:
         found = _read(str(place), store, place.stream, forget)
     if found is None:
         complain(f"{place}: there is no such stream")
@@ -165,17 +165,3 @@ def _opened(plan: Plan, name: str) -> Generator[tuple[Store, str]]:
         yield store, stream
     finally:
         close_store(store)
-
-
-@contextmanager
-def _opened_alone(place: StoredStream) -> Generator[Store]:
-    """The store of a stream that no plan names."""
-    from surepipe.storage import RedisStore, SqliteStore
-
-    store = (
-        RedisStore.from_url(place.where, pipeline=place.pipeline)
-        if place.is_redis
-        else SqliteStore(place.where)
-    )
-    with closing(store):
-        yield store

@@ -546,10 +546,7 @@ class PlanDeployment(Deployment):
         last = len(world.rows) - 1
         found += [
             Violation("stage", IDEMPOTENCY_KEY, last, f"{slip}.", end=where, content=effect)
-            for slip, (where, effect) in {
-                **slips_of(world.outsides),
-                **known.slips,
-            }.items()
+            for slip, (where, effect) in {**slips_of(world.outsides), **known.slips}.items()
         ]
         found += self._judge_repeats(world)
         found += self._judge_effects(world, doubts, aside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypeVar
 
@@ -344,6 +345,50 @@ def test_flush_waits_for_what_an_earlier_life_had_accepted(tmp_path: Path) -> No
             found = store.read("orders", 1, 10, 1000)
         assert isinstance(found, Batch)
         assert [p for run in found.entries for p in run.payloads] == [b"one", b"two"]
+
+
+@dataclass
+class Handles:
+    """Runs of one pipe, one after the other, over a store that fails so many calls in a row."""
+
+    folder: Path
+    positions: bool
+    got: list[object] = field(default_factory=list[object])
+
+    def send_one_each(self, before: int, calls: int) -> None:
+        """The store fails behind so many of its writes, wherever in the three runs that is."""
+        with sqlite_store(self.folder) as inside:
+            store = FaultyStore(inside)
+            store.script(Misfortune.SLOW, on=CommitPosition, calls=before)
+            store.script(Misfortune.OUTAGE, on=CommitPosition, calls=calls)
+            for number in range(3):
+                state = store if self.positions else None
+                with Pipe("orders", journal=store, state=state, runtime=StepRuntime()) as pipe:
+                    pipe.receive(self.got.append)
+                    pipe.send(number)
+
+
+@pytest.mark.parametrize("positions", [False, True])
+@pytest.mark.parametrize("calls", [1, 4])
+def test_what_is_handled_at_the_end_of_a_pipe_is_not_handled_by_the_next(
+    calls: int, positions: bool, tmp_path: Path
+) -> None:
+    """pipes P-15: its store is locked by somebody else for a moment, whenever that is, while the pipe ends, too."""
+    for before in range(12):
+        handles = Handles(tmp_path / str(before), positions)
+        handles.folder.mkdir()
+        handles.send_one_each(before, calls)
+        assert handles.got == [0, 1, 2], f"behind {before}"
+
+
+def test_a_pipe_whose_journal_can_not_note_the_end_says_that_messages_come_again(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The store stays away for the whole time of close, and for no longer than that."""
+    handles = Handles(tmp_path, positions=False)
+    handles.send_one_each(2, 8)
+    assert handles.got == [0, 0, 1, 2]
+    assert "could not be told of the last of it" in caplog.text
 
 
 class Lethal(SqliteStore):

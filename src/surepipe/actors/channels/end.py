@@ -70,6 +70,11 @@ class Outgoing(_Direction):
         """True when everything accepted is confirmed, or was sent where nothing confirms."""
         return self.channel.sender.idle and not self.channel.held
 
+    @property
+    def is_stored(self) -> bool:
+        """True when a journal knows what is confirmed."""
+        return self.channel.sender.is_stored
+
 
 class IncomingDirection(_Direction):
     """The direction in which an end receives."""

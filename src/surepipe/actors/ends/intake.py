@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
@@ -38,6 +39,8 @@ from surepipe.errors import (
     PipeFull,
     SurepipeError,
 )
+
+logger = logging.getLogger("surepipe")
 
 # Marks: how a caller waits for what becomes of particular messages.
 #
@@ -251,6 +254,9 @@ CHUNK_MAX = 4096
 BEGUN_S = 1.0
 """So long an end may take to begin, to store a message, or to look at what it is asked, whatever time a call
 has."""
+NOTED_S = 10.0
+"""So long an end that closes tells a store again what is done, within the time that it has. One that is locked
+answers after 5 s."""
 LOOK_S = 0.1
 """How often a handler that waits for room in its own pipe looks whether any can come."""
 
@@ -295,6 +301,8 @@ class SenderEntry:
         """What the confirmation waits for, as far as its end knows, and what to do about that."""
         self.room_options = "backlog"
         """The options that say how much is accepted."""
+        self.is_noted = True
+        """What is confirmed is noted in the journal, if there is one."""
         self.is_ending = False
         """Its end closes, though it still takes messages: those of a handler that has not come to its end."""
         self._over: Refusal | None = None
@@ -442,6 +450,18 @@ class SenderEntry:
         end = self._end(timeout)
         self.signal.wait(lambda: self.drained or self._over is not None, timeout)
         self.flush(self._left(end))
+        self._await_noted(self._left(end))
+
+    def _await_noted(self, left: float | None) -> None:
+        """The journal may have been away, or locked, when it was told that all is confirmed. It is told again for
+        as long as there is a sender; without one the next sender would send again what was handled."""
+        limit = NOTED_S if left is None else max(min(left, NOTED_S), BEGUN_S)
+        if not self.signal.wait(lambda: self.is_noted or self._over is not None, limit):
+            logger.warning(
+                "pipe %s: all is confirmed, but its journal%s could not be told of the last of it: whoever sends "
+                "next under this name sends that again",
+                *(self.pipe, f" ({silent})" if (silent := self._silent()) else ""),
+            )
 
     def raise_lost(self) -> None:
         """Raise NotConfirmed for messages that a crash of the sender lost, once for each."""

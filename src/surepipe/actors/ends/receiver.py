@@ -27,7 +27,7 @@ from surepipe.actors.consuming.consumer import (
 )
 from surepipe.actors.consuming.coroutines import CANCEL_S, Coroutines, RunningTask, TaskActor
 from surepipe.actors.consuming.lanes import LaneActor, LaneQueue, LaneTask, LaneWork
-from surepipe.actors.ends.intake import BEGUN_S
+from surepipe.actors.ends.intake import BEGUN_S, NOTED_S
 from surepipe.actors.ends.receiver_host import IN_DOUBT, ProgressCheck, ReceiverHost
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.ends.stores import CommittableState
@@ -740,7 +740,7 @@ class ReceiverEnd(NodeEnd):
         is_ended = self.stop_consuming(timeout) or self._cancel_coroutines()
         try:
             self.ask(self._close_machine)
-            self._await_stored()
+            self._await_stored(end)
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
         left = max(0, end - self.runtime.now()) / 1_000_000
@@ -751,14 +751,24 @@ class ReceiverEnd(NodeEnd):
         self.coroutines.close()
         return is_ended
 
-    def _await_stored(self) -> None:
-        """What was settled last may wait for the answer to the write before, and would be handled again.
+    def _await_stored(self, end: int) -> None:
+        """What was settled last may wait for the answer to the write before, or for a store that is locked or
+        away, and would be handled again.
 
         1. A state is being written. 2. The handler returns. 3. The pipe ends before 1 is answered.
         """
         host = self._actor
-        if host is not None:
-            self.works.signal.wait(lambda: host.has_stored or self._actor is not host, BEGUN_S)
+        if host is None:
+            return
+        left = min((end - self.runtime.now()) / 1_000_000, NOTED_S)
+        is_over = self.works.signal.wait(
+            lambda: host.has_stored or self._actor is not host, max(left, BEGUN_S)
+        )
+        if not is_over:
+            logger.warning(
+                "%s: its store could not be told of what was handled last, which may be handled again",
+                self.address,
+            )
 
     def _cancel_coroutines(self) -> bool:
         """End handlers in the middle of a message; True when none is left. One may take a while, or refuse."""

@@ -80,6 +80,11 @@ class SendingMachine(SenderMachine, Protocol):
         ...
 
     @property
+    def is_stored(self) -> bool:
+        """True when a journal, where there is one, knows what is confirmed."""
+        ...
+
+    @property
     def stopped(self) -> str:
         """Why the machine stopped for good; empty while it has not."""
         ...
@@ -208,6 +213,9 @@ class SenderHost(Host[SendingMachine]):
             if self.machine.idle and not self._is_drained:
                 self._is_drained = True
                 self._drained()
+        if self._intake.is_noted != self.machine.is_stored:
+            self._intake.is_noted = not self._intake.is_noted
+            self._intake.signal.notify()
 
     # Effects that only senders have.
 

@@ -743,6 +743,11 @@ class SenderStack(Stack):
         return not (self.intake.pending or self.undeliverable or self.intake.unconfirmed())
 
     @property
+    def is_stored(self) -> bool:
+        """True when a journal, where there is one, knows what is confirmed."""
+        return self.intake.is_stored
+
+    @property
     def verifying(self) -> bool:
         """True while the first answer to ``verify`` is awaited, and for ever where that has ended this sender. (A
         store that is away has none to give.)"""

@@ -232,6 +232,11 @@ class Intake:
             for epoch, ranges in self.unconfirmed() or [(self.epoch, ())]:
                 self.port.emit(Notice(kind, epoch, ranges, detail))
 
+    @property
+    def is_stored(self) -> bool:
+        """True when what is confirmed is noted wherever that is kept."""
+        return True
+
     def unconfirmed(self) -> list[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first."""
         ranges = self.outermost.unconfirmed()

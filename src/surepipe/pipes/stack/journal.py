@@ -211,6 +211,11 @@ class JournaledIntake(Intake):
     def _served(self) -> WaitingRows:
         return self.older[0] if self.older and self.serving == self.older[0].epoch else self.own
 
+    @property
+    def is_stored(self) -> bool:
+        """True when the journal need not be told of anything more that is confirmed."""
+        return self.forgotten >= self.floor or bool(self.stopped)
+
     def unconfirmed(self) -> list[tuple[int, Ranges]]:
         """What was accepted and is not confirmed, oldest epoch first; also while this life is still opening."""
         found: list[tuple[int, Ranges]] = [

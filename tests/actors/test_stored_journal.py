@@ -373,7 +373,7 @@ class Handles:
 def test_what_is_handled_at_the_end_of_a_pipe_is_not_handled_by_the_next(
     calls: int, positions: bool, tmp_path: Path
 ) -> None:
-    """pipes P-15: its store is locked by somebody else for a moment, whenever that is, while the pipe ends, too."""
+    """pipes P-15: its store is locked by somebody else for a moment, whenever that is: at the end, too."""
     for before in range(12):
         handles = Handles(tmp_path / str(before), positions)
         handles.folder.mkdir()

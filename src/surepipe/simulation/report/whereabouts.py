@@ -266,7 +266,8 @@ class Stages:
         if about is None or not about.end:
             return ""
         said = _HELD_AT if self.holds else _BROKEN_AT
-        return f"{self.name} {said.get(about.property, said[''])} {about.end}"
+        name = self.name if about.position else "a message"  # that no pipe has accepted as it is
+        return f"{name} {said.get(about.property, said[''])} {about.end}"
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
         """The row that decides, and why: a stage that has left out what a check misses, an odd answer, a failure,

@@ -928,8 +928,8 @@ def _odd_keys(subject: PlanSubject, keys: Keys) -> Iterator[tuple[str, str]]:
         said = (
             f"{_function_with_place(subject, path)}, which tells the keys of pipe {pipe}, says {brief(once)} of "
             f"{brief(odd[0])}, and {brief(again)} when it is asked again: messages that belong together "
-            "keep no order then, as they go through lanes of several keys. Make the key of the message alone (a field of it, say: key: "
-            "customer), not of the time, of chance, or of what earlier calls have left"
+            "keep no order then, as they go through lanes of several keys. Make the key of the message alone "
+            "(a field of it, say: key: customer), not of the time, of chance, or of what earlier calls have left"
         )
         yield said, pipe
 

@@ -486,7 +486,7 @@ def named_at_each(order: Order, context: Context) -> list[Mapping[str, object]]:
         (
             "flat-map",
             "named_at_each",
-            r'P3 no duplicate[\s\S]*\{"n":\d,"name":"\*"\} came out 1 times too',
+            r'P3 no duplicate[\s\S]*\{"n":\d,"name":"\*"\} came out once too',
         ),
     ],
 )

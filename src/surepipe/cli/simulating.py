@@ -29,6 +29,7 @@ from surepipe.pipelines.loading import load
 from surepipe.pipelines.plan import Plan
 from surepipe.pipelines.simulate.breaking import Broken, untolerated
 from surepipe.pipelines.simulate.campaign import (
+    BY_STAGE,
     CANARY,
     EFFECT_ON,
     CannotSimulate,
@@ -38,7 +39,7 @@ from surepipe.pipelines.simulate.campaign import (
 )
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.ends import Answer, Told
-from surepipe.pipelines.simulate.reference import in_any
+from surepipe.pipelines.simulate.reference import in_any, with_place
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
     NotDeterministic,
@@ -48,7 +49,7 @@ from surepipe.pipelines.simulate.simulating import (
     require_expected,
     simulation_of_plan,
 )
-from surepipe.pipelines.simulate.subject import explore_plan_hops
+from surepipe.pipelines.simulate.subject import PlanSubject, explore_plan_hops
 from surepipe.pipelines.simulate.written import taken_over
 from surepipe.pipelines.users_code import functions_in
 from surepipe.simulation.chance.script import load as load_script
@@ -531,11 +532,13 @@ def _compare(
                 return
             there = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC
-            found.complaint = _difference(seed, answers.get(seed, []), there)
+            found.complaint = _difference(simulation.subject, seed, answers.get(seed, []), there)
             return
 
 
-def _difference(seed: int, here: Sequence[Answer], there: Iterable[Sequence[str]]) -> str:
+def _difference(
+    subject: PlanSubject, seed: int, here: Sequence[Answer], there: Iterable[Sequence[str]]
+) -> str:
     """Only what both say of one and the same message is held against each other, the first with the first."""
     others: dict[tuple[str, str], list[str]] = {}
     for who, message, answer in there:
@@ -545,10 +548,12 @@ def _difference(seed: int, here: Sequence[Answer], there: Iterable[Sequence[str]
         other = known.pop(0) if known else answer
         if other != answer:
             is_effect = who.startswith(EFFECT_ON)
-            what = f"the {who} differs" if is_effect else f"{who} answered differently"
-            subject = "What is done, and its key," if is_effect else "An answer"
+            before, by_stage, stage = who.rpartition(BY_STAGE)
+            doer = f"{before}{by_stage}{with_place(subject, stage)}" if by_stage else who
+            what = f"the {doer} differs" if is_effect else f"{doer} answered differently"
+            said_of = "What is done, and its key," if is_effect else "An answer"
             return (
-                f"not deterministic (seed {seed}): {what} for the same message: {answer} / {other}. {subject} "
+                f"not deterministic (seed {seed}): {what} for the same message: {answer} / {other}. {said_of} "
                 "must follow from the message alone, and not from hash() or id(), the order of a set (sort it), "
                 "the time by a clock of its own, or what the stage keeps"
             )

@@ -8,6 +8,7 @@ off (drain), and at last nothing is due any more (quiescence). A run that never 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from copy import copy
 from dataclasses import replace
 from itertools import chain
 from typing import Protocol, TypeAlias
@@ -330,6 +331,7 @@ def play(subject: Deployable, options: Options, chooser: Chooser) -> World:
             if not world.limit:
                 world.run()
             world.finish()
+            world.outsides = [copy(one) for one in world.outsides]  # the next run has them anew
             return world
     finally:
         left()

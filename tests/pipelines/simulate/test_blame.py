@@ -545,15 +545,19 @@ def what_is_paid_comes_out(run: RunOutcome) -> bool:
 def test_a_stage_that_draws_anew_at_each_attempt_is_named_where_a_check_minds() -> None:
     """The one that draws, not those behind it, and what to draw from."""
     checked = f'check: "{__name__}:what_is_paid_comes_out", '
-    stages = "bonus intake call draws_a_bonus\nlast bonus call pays_what_there_is"
+    stages = (
+        "first intake call same\nbonus first call draws_a_bonus\nlast bonus call pays_what_there_is"
+    )
     with pytest.raises(SimulationFailed) as found:
         simulation(stages, more=checked, faults="process-crash").run(range(60))
     told = str(found.value)
+    assert re.search(r"decides: bonus \(test_blame.py:\d+\) gives", told), told
     assert re.search(
         r"bonus \(test_blame.py:\d+\) answered .* which was tried again\. What it draws", told
     ), told
     assert "context.random" in told
     assert "last (test_blame" not in told.partition("Guarantee")[2]
+    assert "first (test_blame" not in told.partition("Guarantee")[2]
 
 
 paid_before = set[object]()

@@ -322,7 +322,8 @@ def test_an_answer_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: 
     stages = "def price(order):\n    return {'hash': hash('bread')}\n"
     done = command(shop(tmp_path, stages), "--seeds", "2", "--faults", "none")
     assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
-    assert "stage price answered differently for the same message" in done.stderr
+    told = "stage price (shop_stages.py:1) answered differently for the same message"
+    assert told in done.stderr, done.stderr
 
 
 @pytest.mark.long
@@ -349,7 +350,10 @@ def test_lanes_that_depend_on_the_hash_seed_are_told_as_what_they_are(
     stages = "def lane(row):\n    return hash(f'row {row}') % 3\ndef price(row):\n    return row\n"
     done = command(shop(tmp_path, stages, by_hash), "--seeds", "4", "--faults", "bad-stage")
     assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
-    told = "shop_stages:lane, which tells the keys of pipe intake, answered differently for the same message: "
+    told = (
+        "shop_stages:lane (shop_stages.py:1), which tells the keys of pipe intake, answered differently for the "
+        "same message: "
+    )
     assert told in done.stderr
 
 
@@ -363,7 +367,8 @@ def test_a_key_that_depends_on_the_hash_seed_is_not_deterministic(tmp_path: Path
     )
     done = command(shop(tmp_path, stages), "--seeds", "2", "--faults", "none")
     assert done.returncode == Exit.NOT_DETERMINISTIC, done.stdout + done.stderr
-    assert "the effect on bank differs for the same message: charge 0 with the key " in done.stderr
+    by = "the effect on bank by stage price (shop_stages.py:3) differs for the same message: "
+    assert f"{by}charge 0 with the key " in done.stderr, done.stderr
 
 
 def test_a_file_that_check_refuses_is_not_simulated(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
+import random
 import re
 import signal
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
@@ -548,3 +549,34 @@ def test_an_effect_that_cannot_be_counted_is_told_with_its_line_and_what_to_give
         charge({"id": 1})
     with pytest.raises((SimulationFailed, NotExercised), match=r"bytearray\s+has\s+no\s+hash"):
         simulation_of(lambda: charge, messages=ROWS).run(range(2))
+
+
+def test_what_is_told_of_a_handler_alone_speaks_of_no_file() -> None:
+    """X-70: it has no store, no sample and no line for a check."""
+
+    def counting() -> object:
+        bank, seen = Outside("bank"), list[object]()
+
+        def charge(order: Mapping[str, object]) -> None:
+            seen.append(order)
+            bank.do("charge", len(seen), key=order["id"])
+
+        return charge
+
+    def drawing() -> object:
+        bank = Outside("bank")
+
+        def charge(order: Mapping[str, object]) -> None:
+            bank.do("charge", random.randint(0, 1_000_000), key=order["id"])
+
+        return charge
+
+    rows = [{"id": number} for number in range(4)]
+    with pytest.raises(SimulationFailed, match="was never done") as found:
+        simulation_of(counting, messages=rows, faults="bad-stage").run(range(20))
+    told = " ".join(str(found.value).split())
+    assert "here that is an Outside, with a key" in told
+    assert "context.transaction" not in told, told
+    (note,) = simulation_of(drawing, messages=rows, faults="none").run(range(2)).notes
+    assert "draws numbers" in note
+    assert note.endswith("(a check beside the handler)"), note

@@ -734,6 +734,143 @@ def test_chance_that_decides_nothing_of_an_effect_leaves_it_compared() -> None:
         behind_chance(takes_its_time, marks_and_posts).run(range(40))
 
 
+# What is drawn at each attempt anew, and goes outside and on as well.
+
+
+def draws_and_pays(row: Row) -> object:
+    """What is done has the first number, and what comes out that of the last attempt."""
+    number = random.randint(0, 1_000_000)
+    mail.do("pay", (row["n"], number), key=row["n"])
+    return {**row, "number": number}
+
+
+def names_and_pays(row: Row) -> object:
+    """The same of a name."""
+    name = str(uuid.uuid4())
+    mail.do("pay", [row["n"], {"ref": name}], key=row["n"])
+    return {**row, "ref": name}
+
+
+def draws(row: Row) -> object:
+    """For those behind it."""
+    return {**row, "number": random.randint(0, 1_000_000)}
+
+
+def pays_its_number(row: Row) -> object:
+    """One that was drawn before."""
+    mail.do("pay", (row["n"], row["number"]), key=row["n"])
+    return row
+
+
+def draws_from_its_context(row: Row, context: Context) -> object:
+    """As it should be: the same at each attempt."""
+    number = context.random.randint(0, 1_000_000)
+    mail.do("pay", (row["n"], number), key=row["n"])
+    return {**row, "number": number}
+
+
+def draws_for_each_alone(row: Row) -> object:
+    """Nothing that is done comes out: a name of the call, and one of the message."""
+    mail.do("pay", (row["n"], str(uuid.uuid4())), key=row["n"])
+    return {**row, "ref": str(uuid.uuid4())}
+
+
+def draws_one_of_few(row: Row) -> object:
+    """What is done is the same for all, and some rows have that number by chance."""
+    mail.do("pay", (f"row {row['n']}", 1), key=row["n"])
+    return {**row, "number": random.randint(0, 2)}
+
+
+def shows_the_time(row: Row) -> object:
+    """What is told twice is the time, which a note is enough for."""
+    at = time.time()
+    mail.do("pay", (row["n"], at, str(uuid.uuid4())), key=row["n"])
+    return {**row, "at": at}
+
+
+TWO_STAGES = ONE.replace(
+    "stages: {", 'stages: {drawing: {from: intake, call: "CALL draws"}, '
+).replace("work: {from: intake", "work: {from: drawing")
+TWO_PIPES = f"  more: {{from: drawing, journal: main, state: main, boundary: committed}}\n{TWO_STAGES}".replace(
+    "work: {from: drawing", "work: {from: more"
+)
+
+
+@pytest.mark.parametrize(
+    ("work", "parts", "drawing"),
+    [
+        (draws_and_pays, ONE, draws_and_pays),
+        (names_and_pays, ONE, names_and_pays),
+        (pays_its_number, TWO_STAGES, draws),
+    ],
+)
+def test_what_is_drawn_at_each_attempt_and_is_done_and_told_is_not_judged(
+    work: Callable[..., object], parts: str, drawing: Callable[..., object]
+) -> None:
+    """X-24: with its key it is done once, with a number that the message does not have any more."""
+    with pytest.raises(NotExercised, match="another number at each attempt") as found:
+        simulation(work, parts).run(range(2))
+    told = " ".join(str(found.value).split())
+    line = rf"\(test_keys_of_effects.py:{_line_of(drawing)}\) draws, another number at each attempt"
+    assert re.search(line, told), told
+    assert "Draw from context.random" in told
+    plan = simulation(work, parts).subject.plan
+    checked = simulation_of(plan, faults="none", check=is_all_paid).campaign(range(1))
+    assert not checked.retold
+
+
+def is_all_paid(run: object) -> bool:
+    """It asks for the effect, whatever its number is."""
+    del run
+    return len(mail.count("pay")) == len(ROWS)
+
+
+ROWS = range(4)
+
+
+@pytest.mark.parametrize(
+    ("work", "parts"),
+    [
+        (draws_from_its_context, ONE),
+        (draws_for_each_alone, ONE),
+        (draws_one_of_few, ONE),
+        (shows_the_time, ONE),
+        (pays_its_number, TWO_PIPES),
+    ],
+)
+def test_what_is_drawn_and_is_not_told_as_done_is_held(
+    work: Callable[..., object], parts: str
+) -> None:
+    """X-24: nothing that comes out tells of another effect than that which is done."""
+    found = simulation(work, parts).campaign(range(2))
+    assert not found.violated
+    assert not found.retold
+
+
+def test_a_stage_that_draws_anew_is_noted_with_its_line() -> None:
+    """X-24: also where nothing is done with that, and what comes out is left aside with it."""
+    line = rf"stage drawing \(test_keys_of_effects.py:{_line_of(draws)}\) draws is another number at each"
+    parts = TWO_STAGES.replace('"CALL WORK"', f'"{__name__}:posts_by_key"')
+    (told,) = simulation(posts_by_key, parts).campaign(range(2)).counted
+    assert re.search(line, told), told
+
+
+def pays_one_of_few(row: Row) -> Row:
+    """Two rows may have the same by chance: it is done for each, with one value or another."""
+    mail.do("pay", random.randint(0, 3), key=row["n"])
+    return row
+
+
+def test_effects_that_have_one_value_by_chance_are_counted() -> None:
+    """X-26: their number is the same in each run, and who draws is noted with its line."""
+    found = simulation(pays_one_of_few).campaign(range(2))
+    assert not found.retold
+    (told,) = found.counted
+    assert re.search(
+        rf"work \(test_keys_of_effects.py:{_line_of(pays_one_of_few)}\) draws numbers", told
+    ), told
+
+
 # What a double answers goes by what was done, and later messages add to that.
 
 

@@ -17,18 +17,20 @@ import pytest
 from surepipe.pipelines import loads
 from surepipe.pipelines.run import flow
 from surepipe.pipelines.simulate.campaign import CannotSimulate, run_one
-from surepipe.pipelines.simulate.ends import RunOutcome
+from surepipe.pipelines.simulate.ends import RunOutcome, times_of
 from surepipe.pipelines.simulate.memory import in_transaction
+from surepipe.pipelines.simulate.reference import played
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
     Simulation,
     SimulationFailed,
+    handler_subject,
     simulation_of,
 )
 from surepipe.pipelines.stages import Context
 from surepipe.simulation import Outside
 from surepipe.simulation.options import Options
-from tests.pipelines.simulate.kit import HEAD
+from tests.pipelines.simulate.kit import HEAD, orders
 
 SAMPLE = (
     "simulate: {messages: 6, sample: {lines: [{n: 1}, {n: 2}, {n: 3}, {n: 4}, {n: 5}, {n: 6}]}}\n"
@@ -99,7 +101,7 @@ def repeats(call: Callable[..., object], following: Made, left_out: object, *, a
     ("engine", "said"),
     [
         (drops, r"P2 no loss[\s\S]*1 message never came out: \{\"n\":1\}"),
-        (repeats, r"P3 no duplicate[\s\S]*came out 1 times too often"),
+        (repeats, r"P3 no duplicate[\s\S]*came out once too often"),
     ],
     ids=["drops", "repeats"],
 )
@@ -484,7 +486,7 @@ def named_at_each(order: Order, context: Context) -> list[Mapping[str, object]]:
         (
             "flat-map",
             "named_at_each",
-            r'P3 no duplicate[\s\S]*\{"n":\d,"name":"\*"\} came out 1 times too',
+            r'P3 no duplicate[\s\S]*\{"n":\d,"name":"\*"\} came out once too',
         ),
     ],
 )
@@ -827,3 +829,20 @@ def test_two_answers_that_differ_late_are_shown_where_they_differ() -> None:
         r"decides: .* gives \.\.\..*attempt 2.* without faults \.\.\..*attempt 1", told
     )
     assert re.search(r"A stage's defect: .*attempt 2.*attempt 1.* without faults", told)
+
+
+shared_ledger = Outside("ledger")
+
+
+def test_a_world_keeps_what_was_done_in_it_when_others_have_been_played() -> None:
+    """X-26: an object that modules share is at the beginning of each run as if nothing had been done to it."""
+
+    def build() -> object:
+        return lambda order: shared_ledger.do("note", order["id"], key=order["id"])
+
+    subject = handler_subject(build, orders(), "ledger")
+    first, second = (played(subject, Options(messages=messages)) for messages in (3, 5))
+    once = {("ledger", "note", n): 1 for n in range(5)}
+    assert times_of(first.outsides).items() >= dict([*once.items()][:3]).items()
+    assert ("ledger", "note", 4) not in times_of(first.outsides)
+    assert times_of(second.outsides).items() >= once.items()

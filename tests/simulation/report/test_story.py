@@ -11,6 +11,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind
 from surepipe.simulation.report.story import DRAIN, OTHERS, FrameEnd, Step, Story, fold
 from surepipe.simulation.report.telling import tell
+from surepipe.simulation.report.whereabouts import Stages, Usual
 from surepipe.simulation.results import RunResult
 from tools.counterexample_rows import PIPE, Run, confirmed
 
@@ -311,3 +312,16 @@ def test_the_nearest_schedule_that_holds_does_not_end_as_the_one_that_breaks() -
     lost = replace(about(1, result.rows[-1].step), end="out")
     assert tell(result, lost).steps[-1].effect == "#1 never came out at out"
     assert tell(result, None, focus=lost).steps[-1].effect == "#1 came out at out"
+
+
+def test_what_comes_out_of_no_accepted_message_has_no_number() -> None:
+    """A picture that names #0 sends its reader looking for a message that is not there."""
+    found = [
+        Stages(Violation(known, "", 9, "", position=place, end="out"), Usual(), {}).ends()
+        for known, place in (("P3", 0), ("user", 0), ("P3", 2))
+    ]
+    assert found == [
+        "a message came out wrongly at out",
+        "a message is not as it should be at out",
+        "#2 came out wrongly at out",
+    ]

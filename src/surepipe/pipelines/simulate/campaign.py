@@ -77,6 +77,8 @@ NETWORK_ONLY: dict[str, int | str] = {
 }
 ENDS = (("sender_crashes", "receiver_crashes"), ("sender_zombies", "receiver_zombies"))
 ANSWERS = 20
+BY_STAGE = "stage "
+"""So begins the name of who answers, behind which its stage follows."""
 EFFECT_ON = "effect on "
 """So begins the line of an effect among answers; names of stages have no space."""
 IT_ACCEPTS = (
@@ -655,18 +657,18 @@ def _answers(subject: PlanSubject, result: RunResult) -> Iterator[Answer]:
     """Each message is told by its pipe and how it looks there: in another run it may have another number. An
     effect outside is that of the call before it."""
     sinks = {sink.name for sink in subject.plan.sinks}
-    digests, called = dict(_digests_of(result.rows)), ""
+    digests, called, by = dict(_digests_of(result.rows)), "", ""
     for row in result.rows:
         facts = facts_of(row)
         digest = digests.get((row.pipe, row.epoch, row.seq), "")
         message = f"{row.pipe.partition('@')[0]} {digest} {facts.get('part', '')}"
         if row.kind == Kind.CALLED:
-            called = message if digest else ""
+            called, by = message if digest else "", f"{BY_STAGE}{facts.get('stage')}"
         elif row.kind == Kind.RETURNED and digest:
-            yield f"stage {facts.get('stage')}", message, str(facts.get("answer"))
+            yield f"{BY_STAGE}{facts.get('stage')}", message, str(facts.get("answer"))
         elif row.kind == "effect" and called and row.node not in sinks:
             key = f" with the key {facts['key']}" if "key" in facts else ""
-            yield f"{EFFECT_ON}{row.node}", called, f"{facts.get('text')}{key}"
+            yield f"{EFFECT_ON}{row.node} by {by}", called, f"{facts.get('text')}{key}"
 
 
 def _digests_of(rows: Iterable[Row]) -> Iterator[tuple[tuple[str, int, int], str]]:

@@ -378,7 +378,7 @@ def _judge(end: _End, held: set[Atom], is_single: bool) -> Iterator[Violation]:
         yield end.violation(
             "P3",
             "no duplicate",
-            f"{_short(text)} came out {times} times too often."
+            f"{_short(text)} came out {'once' if times == 1 else f'{times} times'} too often."
             if text in end.wanted
             else f"{_short(text)} came out, which nothing that went in gives without faults.",
             text,
@@ -474,7 +474,8 @@ class RunOutcome:
         for name, messages in self.delivered.items():
             shown = ", ".join(_short(canonical(message)) for message in messages[:SHOWN])
             more = ", ..." if len(messages) > SHOWN else ""
-            yield f'run.delivered["{name}"]: {len(messages)} messages{f": {shown}{more}" if shown else ""}'
+            came = "1 message" if len(messages) == 1 else f"{len(messages)} messages"
+            yield f'run.delivered["{name}"]: {came}{f": {shown}{more}" if shown else ""}'
         yield f"run.dead: {self.dead}"
         reasons = Counter(f"{one.error_type}: {one.error_text}" for one in self.letters)
         for reason, many in reasons.most_common(SHOWN):

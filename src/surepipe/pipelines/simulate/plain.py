@@ -10,7 +10,7 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from copy import deepcopy
@@ -55,6 +55,7 @@ from surepipe.pipelines.simulate.functions import (
     short,
     with_all_it_gives,
 )
+from surepipe.pipelines.simulate.veils import values_in
 from surepipe.pipelines.stages import About, Context, StageCall
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.pipes.stack.boundary import Boundary
@@ -77,6 +78,8 @@ Keys: TypeAlias = dict[tuple[str, str], dict[str, dict[str, None]]]
 told."""
 OfAction: TypeAlias = tuple[str, str, Look]
 """A stage, a message, and an action on something outside."""
+OfMessage: TypeAlias = tuple[str, tuple[str, int]]
+"""A stage, and a message of a source by its place there."""
 Identities: TypeAlias = Mapping[tuple[str, str], Sequence[About]]
 Said: TypeAlias = dict[tuple[str, str], str]
 """What each stage answered for a message, or for what was made of it (``About.piece``), by both."""
@@ -205,6 +208,14 @@ class Plain:
     """of each source: messages of which something came to an end, or to the dead letters"""
     by_chance: set[str] = field(default_factory=set[str])
     """parts whose functions have drawn a number"""
+    anew: set[str] = field(default_factory=set[str])
+    """those of them that did so otherwise than from their context: another number at each attempt"""
+    told: defaultdict[OfMessage, set[str]] = field(default_factory=lambda: defaultdict(set[str]))
+    """of each stage and message of a source: the values in what it answered for that"""
+    told_again: defaultdict[OfMessage, set[str]] = field(
+        default_factory=lambda: defaultdict(set[str])
+    )
+    """the same of second attempts"""
     came: list[Came] = field(default_factory=list[Came])
     whole: set[Original] = field(default_factory=set[Original])
     """messages of sources and pipes, if no part failed of what their source gave"""
@@ -356,7 +367,8 @@ class PlainRun(Deployment):
         """Nothing is judged."""
         self._sum_up()
         for key in world.chances:
-            self.found.by_chance.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
+            self.found.anew.add(key.removeprefix("stage/").rsplit(" ", 2)[0])
+        self.found.by_chance |= self.found.anew
         self.found.slips = slips_of(world.outsides)
         for outside in world.outsides:
             self.found.keyless |= _of_effects(outside, outside.keyless)
@@ -754,6 +766,7 @@ class PlainRun(Deployment):
             for effect in effects_of(outsides_of_run()).keys() - before:
                 self.found.during[effect] = handled
             call = _Call(part, entry, about, again, given)
+            self.found.told[part.name, self._it.origin] |= values_in(canonical(given))
             if self._twice:
                 self._call_again(call)
             if self._afterwards:
@@ -794,6 +807,7 @@ class PlainRun(Deployment):
         context = self._context(part, about, 2) if entry.asks else None
         with suppress(Exception):  # what it raises now, no real run has asked for
             second = self._entered(part, entry, context, about, deepcopy(call.message))
+            self.found.told_again[part.name, self._it.origin] |= values_in(canonical(second))
             is_put_off = isinstance(given, Later) or isinstance(second, Later)
             is_other = not is_put_off and canonical(second) != canonical(given)
             if isinstance(part, StagePart) and is_other:

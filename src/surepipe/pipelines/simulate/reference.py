@@ -42,15 +42,17 @@ from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import (
     ATTEMPT,
     Came,
+    Handled,
     Identities,
     Keys,
     OfEffect,
+    OfMessage,
     Plain,
     PlainSubject,
     Said,
 )
 from surepipe.pipelines.simulate.subject import PlanSubject
-from surepipe.pipelines.simulate.veils import Veil, veil_over
+from surepipe.pipelines.simulate.veils import Veil, values_in, veil_over
 from surepipe.pipelines.users_code import place_of_function
 from surepipe.simulation.chance.seeded import SeededChooser
 from surepipe.simulation.options import Options
@@ -145,7 +147,6 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     world = play(subject, calm, SeededChooser(calm))
     if world.limit == "refused" or world.kept_by() is not None:
         return Reference()
-    times = times_of(world.outsides)  # they are those of the next run as soon as there is one
     check, runs = _Check(subject, calm, world), _Runs(subject, world, calm)
     by_hand, ends = runs.by_hand, _Compared(runs)
     unreached: Told = {} if subject.needs_all and check.judges((RUN, "dead")) else ends.unreached()
@@ -162,7 +163,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         slips=twice.slips,
         reordering=dict(_reordering(runs)),
         effects=outside.effects,
-        times=times,
+        times=times_of(world.outsides),
         usual=outside.usual,
         retold=retold,
         keyless={text: what.stage for text, what in outside.keyless.items()},
@@ -175,7 +176,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         leaking=tuple(ends.leaks),
         asking={stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
         odd_keys=odd_keys,
-        keys=tuple(_told_of_keys(by_hand)),
+        keys=tuple(_told_of_keys(subject, by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
         by_batches=dict(ends.by_batches()),
         set_aside=""
@@ -191,6 +192,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
     )
 
 
+_BY_WHAT = "by the time, by chance or by the order, say"
 _CHANCES = range(1, 33)
 """Seeds of runs with other chances. What two runs do alike they may do alike by chance."""
 
@@ -326,7 +328,7 @@ class _Compared:
         for end in self.unsteady:
             if not _is_of_each_message(self._runs, end):
                 taking = [one for one in takers if end in plan.behind(one)]
-                yield end, listing([_with_place(subject, one) for one in taking])
+                yield end, listing([with_place(subject, one) for one in taking])
 
     def unreached(self) -> Told:
         """The ends that are to have nothing, and the sources of which nothing comes out."""
@@ -400,9 +402,13 @@ class _Outside:
             and (isinstance(what[2], Nth) or _whose(what, who) not in racing)
         }
         chances = dict(by_chance.told())
+        self._by_chance, self._anew = by_chance, _DrawnAnew(runs, twice)
         differing = {text: what for text, what in differing.items() if what not in chances.values()}
         unchecked = {**self.keyless, **guarded, **differing, **chances}
         told = {*unchecked.values(), *of_batches.others}
+        anew = self._anew.told() if not twice.slips else ()
+        unchecked |= {text: what for text, what in anew if what not in told}
+        told |= {*unchecked.values()}
         unchecked |= {text: what for text, what in self._uncounted(runs) if what not in told}
         told |= {*unchecked.values()}
         unchecked |= {text: what for text, what in _told_of_races(racing) if what not in told}
@@ -410,10 +416,13 @@ class _Outside:
             text: what.stage for text, what in unchecked.items() if not check.judges(what.look)
         }
         told |= {*unchecked.values()}
-        self.counted = tuple(
-            text
-            for text, what in self._counted_alone(runs)
-            if what not in told and not check.judges(what.look)
+        self.counted = (
+            *(
+                text
+                for text, what in self._counted_alone(runs)
+                if what not in told and not check.judges(what.look)
+            ),
+            *self._anew.noted(),
         )
 
     def _counted_alone(self, runs: _Runs) -> Iterator[tuple[str, OfEffect]]:
@@ -428,10 +437,12 @@ class _Outside:
         }
         for what, who in others.items():
             if what in compared:
+                drawing = self._by_chance.drawing_for(what)
+                why = f"{drawing} draws numbers" if drawing else _BY_WHAT
                 told = (
                     f"of what stage {who} does outside ({' '.join(what.look)}), not all was compared, but how "
-                    "often, as it is not the same in all runs without faults (by the time, by chance or by the "
-                    "order, say): a check can look at that (simulate: check:)"
+                    f"often, as it is not the same in all runs without faults ({why}): a check can look at that "
+                    "(simulate: check:)"
                 )
                 yield told, what
 
@@ -860,7 +871,7 @@ def _reordering(runs: _Runs) -> Iterator[tuple[str, str]]:
         for stage, (before, given) in one.reordered.items():
             now, then = brief_apart(repr(given), repr(before))
             told = (
-                f"{_with_place(runs.subject, stage)} gives {now} for {then}, which is "
+                f"{with_place(runs.subject, stage)} gives {now} for {then}, which is "
                 "another order, so messages come out otherwise than they went in: keep the order, or take a pipe "
                 "that promises none"
             )
@@ -914,21 +925,19 @@ def _odd_keys(subject: PlanSubject, keys: Keys) -> Iterator[tuple[str, str]]:
         if odd is None:
             continue
         once, again, *_ = odd[1]
-        place = place_of_function(subject.functions().find(path))
-        who = f"{path} ({place})" if place else path
         said = (
-            f"{who}, which tells the keys of pipe {pipe}, says {brief(once)} of {brief(odd[0])}, and "
-            f"{brief(again)} when it is asked again: messages that belong together keep no order then, as they go "
-            "through lanes of several keys. Make the key of the message alone (a field of it, say: key: "
-            "customer), not of the time, of chance, or of what earlier calls have left"
+            f"{_function_with_place(subject, path)}, which tells the keys of pipe {pipe}, says {brief(once)} of "
+            f"{brief(odd[0])}, and {brief(again)} when it is asked again: messages that belong together "
+            "keep no order then, as they go through lanes of several keys. Make the key of the message alone "
+            "(a field of it, say: key: customer), not of the time, of chance, or of what earlier calls have left"
         )
         yield said, pipe
 
 
-def _told_of_keys(plain: Plain) -> Iterator[Answer]:
+def _told_of_keys(subject: PlanSubject, plain: Plain) -> Iterator[Answer]:
     """Which key each message has, as the answers of stages are told."""
     for (pipe, path), told in plain.lane_keys.items():
-        who = f"{path}, which tells the keys of pipe {pipe},"
+        who = f"{_function_with_place(subject, path)}, which tells the keys of pipe {pipe},"
         yield from ((who, message, next(iter(known))) for message, known in told.items())
 
 
@@ -947,7 +956,7 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
             if stage in _otherwise(subject, answers, other):
                 said = next(one for one in _differing(answers, other) if one[0] == stage)
                 here, there = brief_apart(repr(answers[said]), repr(other[said]))
-                who = _with_place(subject, stage)
+                who = with_place(subject, stage)
                 told = (
                     f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
                     "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
@@ -968,12 +977,17 @@ def _otherwise(subject: PlanSubject, answers: Said, other: Said) -> Collection[s
     return odd.difference(*(subject.plan.behind(stage) for stage in odd))
 
 
-def _with_place(subject: PlanSubject, name: str) -> str:
+def with_place(subject: PlanSubject, name: str) -> str:
     """A stage, and where its function is written."""
     part = subject.plan.part(name)
     path = part.does if isinstance(part, StagePart) else ""
     place = place_of_function(subject.functions().find(path)) if ":" in path else ""
     return f"{name} ({place})" if place else name
+
+
+def _function_with_place(subject: PlanSubject, path: str) -> str:
+    place = place_of_function(subject.functions().find(path))
+    return f"{path} ({place})" if place else path
 
 
 def _of_a_day(runs: _Runs, later: Plain) -> Iterator[tuple[str, str]]:
@@ -1004,7 +1018,8 @@ class _ByChance:
         self._subject = runs.subject
         self._drawing = runs.drawing
         self._found: dict[OfEffect, list[Mapping[Effect, str]]] = {}
-        asked = [_asked(one) for one in (runs.by_hand, *runs.of_other_chances)]
+        self._runs = (runs.by_hand, *runs.of_other_chances)
+        asked = [*map(_asked, self._runs)]
         for what in dict.fromkeys(what for one in asked for what in one):
             each = [one.get(what, {}) for one in asked]
             if self._drawn_for(what) and any(one.keys() != each[0].keys() for one in each):
@@ -1015,8 +1030,14 @@ class _ByChance:
         return [one for one in self._drawing if what.stage in {one, *plan.behind(one)}]
 
     def _is_counted(self, what: OfEffect) -> bool:
-        """As many are asked for in all runs, by chance with one value or another."""
-        return len({len(one) for one in self._found[what]}) == 1
+        """It is asked for as often in all runs, by chance with one value or another, of which two may be alike."""
+        each = zip(self._runs, self._found[what], strict=True)
+        return len({sum(len(run.asking_for[one]) for one in asked) for run, asked in each}) == 1
+
+    def drawing_for(self, what: OfEffect) -> str:
+        """Who draws numbers on the way to it, where that makes it another one in each run; empty where nobody."""
+        who = self._drawn_for(what) if what in self._found else ()
+        return listing([with_place(self._subject, one) for one in who])
 
     def decides(self, effect: Effect, who: str) -> bool:
         """Whether it is asked for, or with which value."""
@@ -1029,15 +1050,84 @@ class _ByChance:
         for what, each in self._found.items():
             if not self._is_counted(what):
                 who = next(iter(next(one for one in each if one).values()))
-                drawing = listing(
-                    [_with_place(self._subject, one) for one in self._drawn_for(what)]
-                )
                 told = (
-                    f"how often stage {who} does {' '.join(what.look)} goes by chance, as {drawing} draws "
+                    f"how often stage {who} does {' '.join(what.look)} goes by chance, as "
+                    f"{self.drawing_for(what)} draws "
                     "numbers, so nobody knows whether it is done for each message: let what is done follow from "
                     "the message alone, or say what has to be done (simulate: check:)"
                 )
                 yield told, what
+
+
+class _DrawnAnew:
+    """What stages draw elsewhere than from their context, another number at each attempt: an effect with a key is
+    done with that of the first one, and its message goes on with that of the last one."""
+
+    def __init__(self, runs: _Runs, twice: Plain) -> None:
+        """``twice``: the run in which each function is called once more, as a second attempt."""
+        self._subject, self._twice = runs.subject, twice
+        goes_on = not runs.subject.needs_all  # what a handler alone answers goes nowhere
+        self._others = {
+            of: values - twice.told_again[of]
+            for of, values in twice.told.items()
+            if goes_on and of[0] in twice.anew and values - twice.told_again[of]
+        }
+        """By stage and message: what it told at the first attempt alone."""
+        timed = self._at_the_same_times(runs) if self._others else {}
+        self._drawn = {of: values - timed.get(of, set()) for of, values in self._others.items()}
+
+    @staticmethod
+    def _at_the_same_times(runs: _Runs) -> Mapping[OfMessage, set[str]]:
+        """What is told with other chances: the time is the same there."""
+        calm = replace(runs.calm, seed=min(_CHANCES))
+        return plainly(runs.subject, calm, twice=True, strange=min(_CHANCES)).told
+
+    @cached_property
+    def stages(self) -> Sequence[str]:
+        """Those whose message goes on with another number after each attempt."""
+        found = {stage for (stage, _), values in self._drawn.items() if values}
+        return [part.name for part in self._subject.plan.order if part.name in found]
+
+    def told(self) -> Iterator[tuple[str, OfEffect]]:
+        """The effects that are done with such a number."""
+        for what in dict.fromkeys(_whose(*one) for one in self._twice.asked.items()):
+            for stage in self.stages:
+                if self._is_of_one_call(stage, what.stage):
+                    yield from self._done_with(stage, what)
+
+    def noted(self) -> Iterator[str]:
+        """Of each of them, where it draws: nobody needs to mind."""
+        for stage in self.stages:
+            yield (
+                f"what stage {with_place(self._subject, stage)} draws is another number at each attempt of a "
+                "message; context.random gives the same"
+            )
+
+    def _is_of_one_call(self, stage: str, other: str) -> bool:
+        """Whether both are called anew when a message of their pipe is tried again."""
+        plan = self._subject.plan
+        is_behind = other == stage or other in plan.behind(stage)
+        return is_behind and bool(plan.pipes_before(stage) & plan.pipes_before(other))
+
+    def _done_with(self, stage: str, what: OfEffect) -> Iterator[tuple[str, OfEffect]]:
+        """Of what every message shows: one may have the same number by chance."""
+        done = [
+            (effect, bool(values_in(canonical(effect[2])) & self._drawn.get((stage, of), set())))
+            for effect, who in self._twice.asked.items()
+            if _whose(effect, who) == what
+            for of in {one.origin for one in self._twice.asking_for.get(effect, ())}
+            if self._drawn.get((stage, of))
+        ]
+        if done and all(is_told for _, is_told in done):
+            effect = done[0][0]
+            told = (
+                f"stage {self._twice.asked[effect]} does {' '.join(what.look)} {effect[2]!r} with what "
+                f"{with_place(self._subject, stage)} draws, another number at each attempt: what is done has "
+                "that of the first one, and the message goes on with that of the last one. Draw from "
+                "context.random, which gives the same at each attempt, or say what has to be done (simulate: "
+                "check:)"
+            )
+            yield told, what
 
 
 class _OfBatches:
@@ -1130,7 +1220,8 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
         who = there.effects[effect]
         stage = _whose(effect, who).stage
         turned = runs.turned(stage)
-        if handled.is_other_than(turned.during.get(effect, handled)) and who not in seen:
+        is_other = handled.is_other_than(turned.during.get(effect, handled))
+        if is_other and who not in seen and not _is_met_by_chance(runs, effect, handled):
             seen.add(who)
             outside, action, value = effect
             told = (
@@ -1140,6 +1231,13 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
                 f"{in_transaction(plan, stage)}"
             )
             yield told, stage
+
+
+def _is_met_by_chance(runs: _Runs, effect: Effect, handled: Handled) -> bool:
+    """Whether another message has it in the same order too, as its value is drawn."""
+    return any(
+        handled.is_other_than(one.during.get(effect, handled)) for one in runs.of_other_chances
+    )
 
 
 def _ends(world: World) -> Contents:
@@ -1194,7 +1292,7 @@ def _stuck(subject: PlanSubject, world: World) -> Sequence[_Stuck]:
         }
         if dead and came <= dead:
             stages = [part for part in subject.plan.reach(pipe.name) if isinstance(part, StagePart)]
-            after = " and ".join(_with_place(subject, stage.name) for stage in stages)
+            after = " and ".join(with_place(subject, stage.name) for stage in stages)
             behind_it = f" after stage {after}" if after and came else ""
             text = without_addresses(letters[0].error_text)
             error = f"{letters[0].error_type}: {text}"
@@ -1267,7 +1365,7 @@ def ending(
     for name, one in by_hand.passages.items():
         part = subject.plan.part(name)
         if isinstance(part, StagePart):
-            where = _with_place(subject, name) if subject.needs_all else f"{name} ({part.does})"
+            where = with_place(subject, name) if subject.needs_all else f"{name} ({part.does})"
             word = f"{part.kind} {where}"
         else:
             word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"

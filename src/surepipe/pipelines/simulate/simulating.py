@@ -459,7 +459,7 @@ class Simulation:
             found.faults,
             found.left_out,
             memory=self.memory,
-            notes=tuple(self.notes(found)),
+            notes=tuple(map(self._as_told, self.notes(found))),
         )
 
     def _as_told(self, text: str) -> str:
@@ -478,7 +478,7 @@ class Simulation:
         result, outcome = run_one(self.subject, options)
         if result.violations:
             example = self._example(result, len(result.script.decisions))
-            raise SimulationFailed(self._told(pointed(self.subject, example)))
+            raise SimulationFailed(self._told(self._pointed(example)))
         return Simulated(
             1,
             result.events,
@@ -612,7 +612,7 @@ class Simulation:
                 f"the script is stale: nothing happens any more at {result.stale}. {known}: simulate again"
             )
         if result.violations:
-            example = pointed(self.subject, self._example(result, len(script.decisions)))
+            example = self._pointed(self._example(result, len(script.decisions)))
             raise SimulationFailed(self._told(example), result=result)
         return result
 
@@ -636,7 +636,7 @@ class Simulation:
             where, script = self.reports / f"{stem}.html", self.reports / f"{stem}.json"
             save_script(replace(least.script, code=state_of(self.subject)), script)
             example = replace(example, replay=f"{self.replay_with} {script}".strip())
-        example = pointed(self.subject, example)
+        example = self._pointed(example)
         if where is not None:
             where.write_text(page(example), encoding="utf-8")
         return SimulationFailed(self._told(example, where), where, script)
@@ -1084,6 +1084,12 @@ class Simulation:
         finder = self.subject.functions() if self.subject.needs_all else Functions()
         for name, path in _paths(self.subject.plan):
             yield name.partition(" ")[2], place_of_function(finder.find(path))
+
+    def _pointed(self, example: Counterexample) -> Counterexample:
+        """The same with its message, in the words for who reads it."""
+        found = pointed(self.subject, example)
+        sentence = self._as_told(found.violation.sentence)
+        return replace(found, violation=replace(found.violation, sentence=sentence))
 
     def _told(self, example: Counterexample, where: Path | None = None) -> str:
         """All that is to be said of what broke, once its message is known (``pointed``). ``where``: its page."""

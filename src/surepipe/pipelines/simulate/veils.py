@@ -16,6 +16,8 @@ Place: TypeAlias = tuple[str, ...]
 """The names on the way to a value; an item of a list is named by its index."""
 
 COVERED = "*"
+NAMELESS = ("true", "false", "null", "{}", "[]")
+"""Values that tell nothing apart."""
 WHOLE: Place = ()
 
 
@@ -82,6 +84,12 @@ def _at_places(run: Sequence[str]) -> Mapping[Place, Counter[str]]:
         for place, value in _leaves(_value(text), WHOLE):
             found.setdefault(place, Counter())[value] += 1
     return found
+
+
+def values_in(text: str) -> frozenset[str]:
+    """The texts and numbers of a canonical message, wherever they stand in it."""
+    found = (value for _, value in _leaves(_value(text), WHOLE))
+    return frozenset(value for value in found if value not in NAMELESS)
 
 
 def _leaves(value: object, place: Place) -> Iterator[tuple[Place, str]]:

@@ -178,6 +178,7 @@ class Stages:
         self._answers: dict[tuple[str, str], str] = {}
         self._latest = ""
         self._odd: list[tuple[int, str]] = []
+        self._anew: list[tuple[int, str]] = []
         self._failed: list[tuple[int, str]] = []
         self._why_failed = ""
         self._dead: list[tuple[int, str]] = []
@@ -213,6 +214,11 @@ class Stages:
                 (row.step, f"{who} gives {now} for {self.name}; without faults {then}.")
             )
             return f"without faults {stage} gives {then} for {self.name}"
+        if before != answer:  # as it draws, or looks at the clock
+            now, then = brief_apart(answer, before)
+            self._anew.append(
+                (row.step, f"{who} gives {now} for {self.name}, and gave {then} before.")
+            )
         if times:
             self._again.append((row.step, f"{who} is called again for {self.name}."))
             return f"{stage} is done with {self.name} again"
@@ -266,7 +272,8 @@ class Stages:
         if about is None or not about.end:
             return ""
         said = _HELD_AT if self.holds else _BROKEN_AT
-        return f"{self.name} {said.get(about.property, said[''])} {about.end}"
+        name = self.name if about.position else "a message"  # that no pipe has accepted as it is
+        return f"{name} {said.get(about.property, said[''])} {about.end}"
 
     def decisive(self, violation: Violation) -> tuple[int, str]:
         """The row that decides, and why: a stage that has left out what a check misses, an odd answer, a failure,
@@ -289,12 +296,14 @@ class Stages:
         if not self.is_over:
             return violation.step, f"{self._who(self._latest)} does it again for {self.name}."
         again = self._again if violation.property != "P2" else []
+        anew = self._anew if violation.property == "user" else []
         dead = self._dead if violation.property in ("user", "P2") else []
         late = self._handed[:1] if violation.property == "P4" else self._settled[-1:]
         for found in (
             self._odd[:1],
             self._failed[:1],
             dead[:1],
+            anew[:1],
             again[:1],
             late,
             self._handed[-1:],

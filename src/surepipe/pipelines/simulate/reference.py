@@ -42,7 +42,6 @@ from surepipe.pipelines.simulate.memory import in_transaction
 from surepipe.pipelines.simulate.plain import (
     ATTEMPT,
     Came,
-    Handled,
     Identities,
     Keys,
     OfEffect,
@@ -1218,10 +1217,10 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
     plan, there = runs.subject.plan, runs.by_hand
     for effect, handled in there.during.items():
         who = there.effects[effect]
-        stage = _whose(effect, who).stage
-        turned = runs.turned(stage)
+        what = _whose(effect, who)
+        stage, turned = what.stage, runs.turned(what.stage)
         is_other = handled.is_other_than(turned.during.get(effect, handled))
-        if is_other and who not in seen and not _is_met_by_chance(runs, effect, handled):
+        if is_other and who not in seen and not _is_its_own(there, turned, what, effect):
             seen.add(who)
             outside, action, value = effect
             told = (
@@ -1233,10 +1232,32 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
             yield told, stage
 
 
-def _is_met_by_chance(runs: _Runs, effect: Effect, handled: Handled) -> bool:
-    """Whether another message has it in the same order too, as its value is drawn."""
-    return any(
-        handled.is_other_than(one.during.get(effect, handled)) for one in runs.of_other_chances
+def _is_its_own(there: Plain, turned: Plain, what: OfEffect, effect: Effect) -> bool:
+    """Whether each message has this effect by itself, though its value follows from the order: the action is asked for
+    as often for each message in both orders, or its key is that of the message that is handled."""
+    if _for_each(there, what) == _for_each(turned, what):
+        return True
+    given = {
+        (message, key)
+        for (stage, message, look), keys in there.keys_of.items()
+        for key, named in keys.items()
+        if (stage, look, named) == (what.stage, what.look, effect)
+    }
+    if any(message and message in key for message, key in given):
+        return True
+    is_of_another = any(message in key for message in there.said for _, key in given)
+    others = turned.keys.get((what.stage, effect), set())
+    return bool(given) and not is_of_another and others.isdisjoint(key for _, key in given)
+
+
+def _for_each(run: Plain, what: OfEffect) -> Counter[tuple[str, int]]:
+    """How often it is asked for while each message of a source is handled. A running total that is told outside, or
+    a number that is drawn, is told of another message in another order, and all the same once for each."""
+    return Counter(
+        asking.origin
+        for effect, askings in run.asking_for.items()
+        if _whose(effect, run.asked[effect]) == what
+        for asking in askings
     )
 
 

@@ -1073,7 +1073,7 @@ class _DrawnAnew:
             if goes_on and of[0] in twice.anew and values - twice.told_again[of]
         }
         """By stage and message: what it told at the first attempt alone."""
-        timed = self._at_the_same_times(runs) if self._others else {}
+        timed: Mapping[OfMessage, set[str]] = self._at_the_same_times(runs) if self._others else {}
         self._drawn = {
             of: values - timed.get(of, set[str]()) for of, values in self._others.items()
         }

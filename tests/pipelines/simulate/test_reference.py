@@ -838,7 +838,10 @@ def test_a_world_keeps_what_was_done_in_it_when_others_have_been_played() -> Non
     """X-26: an object that modules share is at the beginning of each run as if nothing had been done to it."""
 
     def build() -> object:
-        return lambda order: shared_ledger.do("note", order["id"], key=order["id"])
+        def note(order: Mapping[str, int]) -> None:
+            shared_ledger.do("note", order["id"], key=order["id"])
+
+        return note
 
     subject = handler_subject(build, orders(), "ledger")
     first, second = (played(subject, Options(messages=messages)) for messages in (3, 5))

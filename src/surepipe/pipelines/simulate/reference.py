@@ -1072,8 +1072,10 @@ class _DrawnAnew:
             if goes_on and of[0] in twice.anew and values - twice.told_again[of]
         }
         """By stage and message: what it told at the first attempt alone."""
-        timed = self._at_the_same_times(runs) if self._others else {}
-        self._drawn = {of: values - timed.get(of, set()) for of, values in self._others.items()}
+        timed: Mapping[OfMessage, set[str]] = self._at_the_same_times(runs) if self._others else {}
+        self._drawn = {
+            of: values - timed.get(of, set[str]()) for of, values in self._others.items()
+        }
 
     @staticmethod
     def _at_the_same_times(runs: _Runs) -> Mapping[OfMessage, set[str]]:
@@ -1111,7 +1113,10 @@ class _DrawnAnew:
     def _done_with(self, stage: str, what: OfEffect) -> Iterator[tuple[str, OfEffect]]:
         """Of what every message shows: one may have the same number by chance."""
         done = [
-            (effect, bool(values_in(canonical(effect[2])) & self._drawn.get((stage, of), set())))
+            (
+                effect,
+                bool(values_in(canonical(effect[2])) & self._drawn.get((stage, of), set[str]())),
+            )
             for effect, who in self._twice.asked.items()
             if _whose(effect, who) == what
             for of in {one.origin for one in self._twice.asking_for.get(effect, ())}

@@ -6,6 +6,7 @@ other here, so an application gives the same route to all its channels.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -87,6 +88,17 @@ class Switch:
 _LOCK = threading.Lock()
 _SWITCHES: dict[int, Switch] = {}
 """The switches of all sides that are open, by the identity of the side, which each of them keeps alive."""
+
+
+def _begin_anew() -> None:
+    """In the child of a fork: the sides that are open are the parent's."""
+    global _LOCK  # noqa: PLW0603 - the thread that held it may not be here
+    _LOCK = threading.Lock()
+    _SWITCHES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _switch_on(side: RouteSide, runtime: Runtime) -> Switch:

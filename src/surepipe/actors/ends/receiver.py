@@ -236,6 +236,10 @@ class ReceiverEnd(NodeEnd):
         """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
         self.stop_for_good(self._stopped(why, StacksDiffer))
 
+    def leave_behind(self, error: PipeStopped) -> None:
+        self.works.renew_locks(self.runtime)
+        super().leave_behind(error)
+
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever takes messages, or waits for their end, gets this error. Works that are there already are done
         first."""

@@ -26,7 +26,7 @@ def test_the_programs_of_the_page_run(tmp_path: Path, program: str) -> None:
 
 
 def test_what_comes_again_in_a_lane_is_booked_once(tmp_path: Path) -> None:
-    """Each handler fails once behind its append, as a crash there would have it. A result that is named by the clock
+    """Each handler fails once behind its append, as a crash would have it. A result that is named by the clock
     is there twice."""
     stored = "    if not isinstance(outcome, Stored):"
     fails = f"    assert order in tried or tried.append(order)\n{stored}"

@@ -646,9 +646,9 @@ class ReceiverEnd(NodeEnd):
 
         while left_s() and not has_failed():
             question = self._ask_for_end(left_s())
-            if question.error is None:
+            if question.answer is not None:
                 return question.answer
-            if not isinstance(question.error, StoreUnavailable):
+            if not isinstance(question.error, StoreUnavailable | None):
                 raise question.error
             works.signal.wait(has_failed, min(left_s(), BUILD_AGAIN_US / 1_000_000))
         works.raise_failure()

@@ -128,7 +128,7 @@ def test_to_end_a_pipe_of_the_parent_is_no_wait() -> None:
         assert said_in_child(pipe.close) == "None"
         assert said_in_child(lambda: pipe.__exit__(None, None, None)) == "None"
         assert said_in_child(lambda: pipe.__exit__(KeyError, left, None)) == "None"
-        assert said_in_child(pipe._at_exit) == "None"
+        assert said_in_child(pipe._at_exit) == "None"  # pyright: ignore[reportPrivateUsage] - as atexit does
         assert said_in_child(pipe.counters).startswith("{")
 
 
@@ -171,7 +171,7 @@ def test_the_pipes_of_a_child_have_a_clock() -> None:
 def test_a_lock_that_a_thread_of_the_parent_held_is_no_wait(lock: str) -> None:
     """That thread is not in the child, and never lets it go."""
     with Pipe("p") as pipe:
-        held = {"intake": pipe.sender.intake._lock, "works": pipe.receiver.works._lock}[lock]
-        with held:
+        end = pipe.sender.intake if lock == "intake" else pipe.receiver.works
+        with end._lock:  # pyright: ignore[reportPrivateUsage] - a moment inside a call
             assert said_in_child(lambda: pipe.send(1)).startswith("PipeStopped")
             assert said_in_child(lambda: pipe.receive(print)).startswith("PipeStopped")

@@ -16,7 +16,7 @@ PAGE = (ROOT / "docs" / "lanes.md").read_text()
 BLOCK = re.compile(r"^```python\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
-PROGRAMS = dict(zip(("lanes", "both"), BLOCK.findall(PAGE), strict=True))
+PROGRAMS: dict[str, str] = dict(zip(("lanes", "both"), BLOCK.findall(PAGE), strict=True))
 
 
 @pytest.mark.parametrize("program", PROGRAMS)

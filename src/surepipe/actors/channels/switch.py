@@ -85,15 +85,15 @@ class Switch:
             self._landings.pop(tag, None)
 
 
-_LOCK = threading.Lock()
+_lock = threading.Lock()
 _SWITCHES: dict[int, Switch] = {}
 """The switches of all sides that are open, by the identity of the side, which each of them keeps alive."""
 
 
 def _begin_anew() -> None:
     """In the child of a fork: the sides that are open are the parent's."""
-    global _LOCK  # noqa: PLW0603 - the thread that held it may not be here
-    _LOCK = threading.Lock()
+    global _lock  # noqa: PLW0603 - the thread that held it may not be here
+    _lock = threading.Lock()
     _SWITCHES.clear()
 
 
@@ -141,7 +141,7 @@ class SharedSide:
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Take what is for this end. Raises MisuseError when these pipes have an end here already."""
-        with _LOCK:
+        with _lock:
             switch = _switch_on(self._side, runtime)
             try:
                 switch.add(self._tags, landing, self._name)
@@ -151,7 +151,7 @@ class SharedSide:
 
     def close(self) -> None:
         """Take nothing more. A second call does nothing."""
-        with _LOCK:
+        with _lock:
             switch, self._switch = self._switch, None
             if switch is not None:
                 switch.remove(self._tags)
@@ -168,7 +168,7 @@ class StrangersSide:
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Take what is for nobody. Raises MisuseError when somebody does so already."""
-        with _LOCK:
+        with _lock:
             switch = _switch_on(self._side, runtime)
             try:
                 if switch.unclaimed is not None:
@@ -186,7 +186,7 @@ class StrangersSide:
 
     def close(self) -> None:
         """Take nothing more. A second call does nothing."""
-        with _LOCK:
+        with _lock:
             switch, self._switch = self._switch, None
             if switch is not None:
                 switch.unclaimed = None

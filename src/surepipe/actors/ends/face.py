@@ -40,6 +40,13 @@ EXIT_S = 30.0
 logger = logging.getLogger("surepipe")
 
 
+def _after_fork(act: Callable[[], None]) -> Callable[[], None]:
+    """Do this in the child of each fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
+    return act
+
+
 class OneClose:
     """Lets several tasks close one face: those that come while a close is under way wait for its end, and get what
     it raises. Its own caller may have been cancelled, and then nobody else would."""
@@ -130,6 +137,7 @@ class Named:
             face._warn_of_unconfirmed()
 
     @staticmethod
+    @_after_fork
     def _at_fork() -> None:
         """In the child: none of the threads is here that the pipes of the parent have."""
         faces = list(_OPEN)
@@ -525,5 +533,3 @@ class Face(SendingFace, ReceivingFace):
 
 
 _OPEN: weakref.WeakSet[Named] = weakref.WeakSet()
-if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=Named._at_fork)

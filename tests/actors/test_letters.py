@@ -10,7 +10,7 @@ from typing import cast
 import pytest
 from pydantic import BaseModel
 
-from surepipe import PipeSender, StreamSender
+from surepipe import NotConfirmed, PipeSender, StreamSender
 from surepipe.actors import DeadLetters, LocalRoute, Pipe, StepRuntime
 from surepipe.actors.codecs import CodecChoice
 from surepipe.core.effects import Letter
@@ -194,3 +194,24 @@ def test_what_no_handler_could_get_is_no_message() -> None:
         pytest.raises(ValueError, match="the letter holds no message of pipe orders"),
     ):
         pipe.message_of(LETTER)
+
+
+def test_a_place_of_dead_letters_that_raises_is_told_once_and_named_by_who_waits(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """With its own words: that the handler raised is no reason any more, as its last attempt is over."""
+    letters = DeadLetters(letters_max=1)
+
+    def refuse(message: object) -> None:
+        raise RuntimeError(str(message))
+
+    with Pipe("orders", runtime=StepRuntime(), retries=1, dead_letter=letters) as pipe:
+        pipe.receive(refuse)
+        pipe.send_many([1, 2])
+        why = "of dead letters raised OverflowError: 1 dead letters are stored and none was taken"
+        with pytest.raises(NotConfirmed, match=why):
+            pipe.flush(30)
+        letters.clear()
+        pipe.flush(30)
+        assert len(letters) == 1
+    assert [why in record.message for record in caplog.records].count(True) == 1

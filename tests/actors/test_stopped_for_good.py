@@ -32,7 +32,8 @@ from surepipe.actors.runtime import Runtime
 from surepipe.actors.steps import StepRuntime
 from surepipe.actors.supervision import RestartPolicy
 from surepipe.actors.threads import ThreadRuntime
-from surepipe.storage import SqliteStore
+from surepipe.core.store_requests import DescribeStream, StoreOutcome, StoreRequest
+from surepipe.storage import MemoryStore, SqliteStore
 from tests.actors.kit import PATIENCE_S, Noted, await_that
 from tests.actors.stored_kit import sqlite_store
 
@@ -251,6 +252,44 @@ def test_whoever_waits_already_hears_of_it(tmp_path: Path, way: str, use: str) -
         assert is_there.wait(PATIENCE_S)
         stop()
         thread.join(PATIENCE_S)
+    assert heard == ["stopped"]
+
+
+class _Standing(MemoryStore):
+    """Does not say where a stream ends, from when it is told to stand still until it is told to go on."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.goes_on, self.is_asked = threading.Event(), threading.Event()
+        self.goes_on.set()
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """As any store, then."""
+        if isinstance(request, DescribeStream) and not self.goes_on.is_set():
+            self.is_asked.set()
+            self.goes_on.wait(PATIENCE_S)
+        return super().ask(request)
+
+
+def test_whoever_waits_for_the_end_of_a_stream_to_be_told_hears_of_it() -> None:
+    """Not that it has not caught up in time."""
+    heard: list[object] = []
+    store = _Standing()
+    with StreamReceiver("a", FROM_START, store=store, restarts=ONCE) as reader:
+
+        def catch_up() -> None:
+            try:
+                heard.append(reader.catch_up(PATIENCE_S))
+            except PipeStopped as error:
+                heard.append("stopped" if "a stopped" in str(error) else error)
+
+        store.goes_on.clear()
+        thread = threading.Thread(target=catch_up)
+        thread.start()
+        assert store.is_asked.wait(PATIENCE_S)
+        reader.receiver.crash()
+        thread.join(PATIENCE_S)
+        store.goes_on.set()
     assert heard == ["stopped"]
 
 

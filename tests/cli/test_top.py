@@ -14,10 +14,13 @@ from io import StringIO
 import pytest
 from rich.console import Console
 
+from surepipe import Pipe
 from surepipe.cli.looking import picture
 from surepipe.cli.output import Exit
 from surepipe.observe.serving import Answer, PageServer
 from surepipe.observe.status import Status
+from surepipe.observe.status_server import StatusServer
+from surepipe.observe.watch import Watch, counts_of, pipes_of
 from surepipe.pipelines.live import serve
 from tests.cli.kit import Command
 from tests.pipelines.live.plans import Shop
@@ -149,3 +152,21 @@ def test_on_a_terminal_the_table_is_renewed_until_the_pipeline_ends(
     server.close()
     terminal.read_until("shop does not answer any more")
     assert terminal.end() == Exit.HELD
+
+
+def test_a_program_serves_the_status_of_its_pipes(surepipe: Command) -> None:
+    """By the address that it prints, too. Nothing answers behind the end of the block."""
+    with Pipe("orders") as pipe:
+        pipe.receive(str)
+        pipe.send_many(range(20))
+        pipe.flush()
+        with StatusServer(Watch("shop", pipes_of([pipe]), counts_of([pipe])), port=0) as server:
+            table = surepipe("top", server.port, "--once")
+            status = surepipe("top", server.url, "--json")
+        gone = surepipe("top", server.port, "--once")
+    assert (table.code, status.code) == (Exit.HELD, Exit.HELD)
+    assert "orders" in table.out
+    (orders,) = Status.model_validate(status.json).pipes
+    assert orders.flow is not None
+    assert orders.flow.settled == 20
+    assert gone.code == Exit.UNUSABLE

@@ -29,7 +29,8 @@ def test_the_programs_of_the_page_run() -> None:
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics\n", done.stdout)
+    served = r"http://127\.0\.0\.1:\d+"
+    assert re.fullmatch(rf"{served}/status\.json\n{served}/metrics\n", done.stdout)
 
 
 def test_the_page_names_every_number_of_a_pipe_and_no_other() -> None:

@@ -1,4 +1,4 @@
-"""The page about stores: its program that mends a letter runs as it stands."""
+"""The page about stores: its programs that mend a letter and start processes run as they stand."""
 
 from __future__ import annotations
 
@@ -10,13 +10,14 @@ from tests.docs.kit import programs_in
 
 PAGE = (Path(__file__).parents[2] / "docs" / "storage.md").read_text()
 (MENDS,) = (block for block in programs_in(PAGE) if "def mend(" in block)
+(SPAWNS,) = (block for block in programs_in(PAGE) if "get_context(" in block)
 
 
 def test_a_letter_is_mended_once_also_where_the_first_to_do_it_died(tmp_path: Path) -> None:
     """It ends with an assertion of its own, and Python warns of nothing but the letter."""
     code, said = _run(tmp_path, MENDS)
     assert (code, said.count("\n")) == (0, 1)
-    assert "ValueError: an amount of -5. It is in the dead letters" in said
+    assert "ValueError: an amount of -5 (program.py:13). It is in the dead letters" in said
 
 
 def test_the_program_sees_what_an_identity_of_its_own_for_each_attempt_does(tmp_path: Path) -> None:
@@ -28,9 +29,19 @@ def test_the_program_sees_what_an_identity_of_its_own_for_each_attempt_does(tmp_
     assert said.endswith("AssertionError\n")
 
 
+def test_processes_that_are_started_anew_write_to_the_file_of_their_parent(tmp_path: Path) -> None:
+    """Where they are forked, the parent's store is refused to them."""
+    assert _run(tmp_path, SPAWNS) == (0, "")
+    code, said = _run(tmp_path, SPAWNS.replace('"spawn"', '"fork"'))
+    assert code == 1
+    assert said.count("was opened before a fork") == 3
+
+
 def _run(folder: Path, program: str) -> tuple[int, str]:
+    file = folder / "program.py"  # which a child that is started anew reads again
+    file.write_text(program)
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
+        [sys.executable, "-W", "error", file.name],
         cwd=folder,
         capture_output=True,
         text=True,

@@ -182,17 +182,28 @@ def greed(work: Work) -> None:
 
 
 def misuse(work: Work) -> None:
-    """A store that was opened before a fork refuses to work after it."""
+    """A file that was open before a fork is refused after it, until it was closed before the next one."""
     with SqliteStore(work.path) as store:
         child = os.fork()
         if not child:
-            for touch in (lambda: store.info("out"), lambda: store.transaction().__enter__()):
+            for touch in (
+                lambda: store.info("out"),
+                lambda: store.transaction().__enter__(),
+                lambda: SqliteStore(work.path),
+            ):
                 try:
                     touch()
                 except MisuseError as error:
                     say(str(error))
+            store.close()
             os._exit(0)
         os.waitpid(child, 0)
+    child = os.fork()
+    if not child:
+        with SqliteStore(work.path) as store:
+            say(str(store.info("out")))
+        os._exit(0)
+    os.waitpid(child, 0)
 
 
 def child_for(work: Work) -> int:

@@ -316,10 +316,14 @@ def test_waiting_ends_when_another_process_has_appended(
 def test_a_store_from_before_a_fork_is_refused(
     tmp_path: Path, processes: tuple[Process, Process]
 ) -> None:
-    """SQLite's locks don't survive a fork: the child is told to open the file itself."""
+    """SQLite's locks don't survive a fork: what the child writes, also by a store that it opens itself, would be
+    confirmed to it and lost."""
     said, ended = processes[0].do(Work(str(tmp_path / "store.db"), "process", "misuse", 0))
-    assert (len(said), ended) == (2, 0), "a look and a transaction"
-    assert all("opened before a fork" in one for one in said)
+    assert (len(said), ended) == (4, 0), (
+        "a look, a transaction, another store; and one once it is closed"
+    )
+    assert all("opened before a fork" in one for one in said[:3])
+    assert "does not exist" in said[3], "it answers"
 
 
 def test_two_processes_may_make_the_file_at_once(

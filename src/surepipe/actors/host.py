@@ -431,6 +431,10 @@ class Node:
         self.keeper.stop()
         return self.keeper.join(timeout)
 
+    def leave_behind(self) -> None:
+        """In the child of a fork: its actor is the parent's, so nobody is there to be asked."""
+        self._keeper = None
+
     def _gave_up(self, why: str) -> None:
         for end in self.ends.values():
             end.gave_up(why)
@@ -579,6 +583,13 @@ class NodeEnd:
         self.raise_from_now_on(error)
         if self.other_end is not None:
             self.other_end.raise_from_now_on(error)
+
+    def leave_behind(self, error: PipeStopped) -> None:
+        """In the child of a fork, where none of its threads is: whoever uses this end here gets this error. Locks
+        are made anew, as threads of the parent may have held them."""
+        self._is_stopped = self._final = True
+        self.node.leave_behind()
+        self.raise_from_now_on(error)
 
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever uses this end, or waits for it, gets this error."""

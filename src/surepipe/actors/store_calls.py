@@ -38,7 +38,7 @@ from surepipe.core.store_requests import (
     WaitForMark,
     WaitForMore,
 )
-from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.errors import ConfigurationError, StoreUnavailable, words_of
 
 logger = logging.getLogger("surepipe")
 Request: TypeAlias = Persist | Call | DeadLetter
@@ -254,6 +254,8 @@ class Silences:
         self.told: dict[str, int] = {}
         """Since when each store has been silent of which that was told."""
         self._quiet_until: dict[str, int] = {}
+        self._raised: dict[object, str] = {}
+        """What the last call of each asker raised, with the store's name."""
         self.oldest: int | None = None
         """The start of the oldest call without an answer."""
 
@@ -287,6 +289,12 @@ class Silences:
             self.oldest = min(
                 (call.since for each in self._open.values() for call in each.values()), default=None
             )
+
+    def raised(self, asker: object, why: str) -> bool:
+        """Note what a call has raised, empty for nothing; True when that is news."""
+        is_news = self._raised.get(asker, "") != why
+        self._raised[asker] = why
+        return is_news
 
     @contextmanager
     def asking(self, store: str, asker: object, what: str) -> Generator[Asked]:
@@ -337,11 +345,12 @@ class Silences:
         return {store: us for store, us in longest.items() if us >= SILENT_US}
 
     def text(self) -> str:
-        """Which store is silent now, and for how long; empty when none is. From any thread."""
-        return " and ".join(
+        """Which store is silent now, and for how long, and which raises; empty for none. From any thread."""
+        silent = [
             f"store {store} has not answered for {_seconds(us)}"
             for store, us in self.silent_us().items()
-        )
+        ]
+        return " and ".join([*silent, *filter(None, list(self._raised.values()))])
 
 
 def _seconds(us: int) -> str:
@@ -367,15 +376,20 @@ class Clerk:
         try:
             outcome = self._stores.perform(request)
             is_answered = not isinstance(outcome, Unavailable | WriteUnknown)
+            self._silences.raised(self._name, "")
         except Exception as error:  # noqa: BLE001 - done or not done: the machine asks again
-            logger.warning(
-                "%s: %s failed: %s", self._name, type(request).__name__, type(error).__name__
-            )
+            self._tell(store, what, error)
             outcome = WriteUnknown()
             is_answered = not isinstance(error, StoreUnavailable)
         finally:
             self._silences.ended(store, self._name, answered=is_answered)
         asking.answered(request.ticket, outcome)
+
+    def _tell(self, store: str, what: str, error: Exception) -> None:
+        """Once for what is raised again and again."""
+        why = f"store {store} raised {type(error).__name__}: {words_of(error)}"
+        if self._silences.raised(self._name, why):
+            logger.warning("%s: %s: %s, and is asked again", self._name, what, why)
 
     def died(self, error: BaseException) -> None:
         """Only by an exit raised inside a store: requests stay unanswered, which machines are made for."""

@@ -10,6 +10,7 @@ import asyncio
 import contextlib
 import heapq
 import logging
+import os
 import queue
 import threading
 import time
@@ -375,6 +376,10 @@ class ThreadRuntime:
     def __init__(self) -> None:
         self._timer = TimerThread()
 
+    def begin_anew(self) -> None:
+        """In the child of a fork: the timer's thread is the parent's, and rings nothing here."""
+        self._timer = TimerThread()
+
     def now(self) -> int:
         return time.monotonic_ns() // 1000
 
@@ -412,3 +417,5 @@ class ThreadRuntime:
 
 
 THREADS = ThreadRuntime()
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=THREADS.begin_anew)

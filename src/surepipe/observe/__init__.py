@@ -7,6 +7,15 @@ from __future__ import annotations
 
 from surepipe.observe.latency import Histogram, Latencies
 from surepipe.observe.logs import JsonFormatter, LoggedRows, log_as_json
+from surepipe.observe.status_server import StatusServer
 from surepipe.observe.watch import Tee
 
-__all__ = ["Histogram", "JsonFormatter", "Latencies", "LoggedRows", "Tee", "log_as_json"]
+__all__ = [
+    "Histogram",
+    "JsonFormatter",
+    "Latencies",
+    "LoggedRows",
+    "StatusServer",
+    "Tee",
+    "log_as_json",
+]

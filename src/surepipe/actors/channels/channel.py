@@ -189,6 +189,7 @@ class ChannelFace(Face):
         side = plan.route.sender if role is Role.CALLER else plan.route.receiver
         self.end = ChannelEnd(name, role, side, plan.terms, plan.options)
         self.sender = self.receiver = self.end
+        self._ends = (self.end,)
         self._put = self.end.intake.entry(self._codec)
         sends, receives = plan.terms.seen_from(role)
         self._composition = (

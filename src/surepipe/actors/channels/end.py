@@ -312,6 +312,10 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         finally:
             self.status.notify()
 
+    def leave_behind(self, error: PipeStopped) -> None:
+        self.status = self.runtime.signal()
+        super().leave_behind(error)
+
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever sends, takes messages or waits gets this error."""
         SenderEnd.raise_from_now_on(self, error)

@@ -6,6 +6,7 @@ other here, so an application gives the same route to all its channels.
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
@@ -84,9 +85,20 @@ class Switch:
             self._landings.pop(tag, None)
 
 
-_LOCK = threading.Lock()
+_lock = threading.Lock()
 _SWITCHES: dict[int, Switch] = {}
 """The switches of all sides that are open, by the identity of the side, which each of them keeps alive."""
+
+
+def _begin_anew() -> None:
+    """In the child of a fork: the sides that are open are the parent's."""
+    global _lock  # noqa: PLW0603 - the thread that held it may not be here
+    _lock = threading.Lock()
+    _SWITCHES.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_begin_anew)
 
 
 def _switch_on(side: RouteSide, runtime: Runtime) -> Switch:
@@ -129,7 +141,7 @@ class SharedSide:
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Take what is for this end. Raises MisuseError when these pipes have an end here already."""
-        with _LOCK:
+        with _lock:
             switch = _switch_on(self._side, runtime)
             try:
                 switch.add(self._tags, landing, self._name)
@@ -139,7 +151,7 @@ class SharedSide:
 
     def close(self) -> None:
         """Take nothing more. A second call does nothing."""
-        with _LOCK:
+        with _lock:
             switch, self._switch = self._switch, None
             if switch is not None:
                 switch.remove(self._tags)
@@ -156,7 +168,7 @@ class StrangersSide:
 
     def open(self, landing: Landing, runtime: Runtime) -> None:
         """Take what is for nobody. Raises MisuseError when somebody does so already."""
-        with _LOCK:
+        with _lock:
             switch = _switch_on(self._side, runtime)
             try:
                 if switch.unclaimed is not None:
@@ -174,7 +186,7 @@ class StrangersSide:
 
     def close(self) -> None:
         """Take nothing more. A second call does nothing."""
-        with _LOCK:
+        with _lock:
             switch, self._switch = self._switch, None
             if switch is not None:
                 switch.unclaimed = None

@@ -566,6 +566,11 @@ class WorkQueue:
             self.ended = True
         self._tell()
 
+    def renew_locks(self, runtime: Runtime) -> None:
+        """In the child of a fork: the thread that held one may not be here."""
+        self._lock = threading.Lock()
+        self.signal = runtime.signal()
+
     def raise_failure(self) -> None:
         """Raise why no more work will come, unless that is in order."""
         if self.failure is not None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import logging
+import os
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Iterator
@@ -29,7 +30,7 @@ from surepipe.actors.host import NodeEnd
 from surepipe.actors.threads import ThreadRuntime
 from surepipe.core.callables import require_name, require_seconds, require_several
 from surepipe.core.effects import Letter
-from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed, PipeFull
+from surepipe.errors import MisuseError, PayloadTooLarge, PipeClosed, PipeFull, PipeStopped
 
 UntilText: TypeAlias = Literal["accepted", "confirmed"]
 _UNTIL = {"accepted": Until.ACCEPTED, "confirmed": Until.CONFIRMED}
@@ -37,6 +38,13 @@ CHUNK = 512
 EXIT_S = 30.0
 
 logger = logging.getLogger("surepipe")
+
+
+def _after_fork(act: Callable[[], None]) -> Callable[[], None]:
+    """Do this in the child of each fork."""
+    if hasattr(os, "register_at_fork"):
+        os.register_at_fork(after_in_child=act)
+    return act
 
 
 class OneClose:
@@ -71,6 +79,7 @@ class Named:
     """The base of every face: a name, a codec, and whether it is closed."""
 
     _noun = "pipe"
+    _ends: tuple[NodeEnd, ...] = ()
 
     def __init__(self, name: str, codec: CodecChoice) -> None:
         require_name(name)
@@ -79,6 +88,8 @@ class Named:
         self._encode = self._codec.encode
         self._is_iterated = False
         self._is_closed = False
+        self._left_behind: PipeStopped | None = None
+        """What whoever uses it hears, in the child of a fork."""
         self._one_close = OneClose()
 
     @property
@@ -125,8 +136,31 @@ class Named:
         for face in list(_OPEN):
             face._warn_of_unconfirmed()
 
+    @staticmethod
+    @_after_fork
+    def _at_fork() -> None:
+        """In the child: none of the threads is here that the pipes of the parent have."""
+        faces = list(_OPEN)
+        _OPEN.clear()
+        for face in faces:
+            face._leave_behind()
+
+    def _leave_behind(self) -> None:
+        """To close it here is no wait, and anything else an error: what is given to it would lie there."""
+        self._is_closed = True
+        self._one_close = OneClose()
+        error = self._left_behind = PipeStopped(
+            f"{self._noun} {self.name} was made before this process was forked, and goes on in the parent alone: "
+            "make another one here, with stores and routes that are opened here. Nothing was done"
+        )
+        for end in self._ends:
+            end.leave_behind(error)
+
     def _opened(self) -> None:
-        _OPEN.add(self)
+        if isinstance(
+            self._ends[0].runtime, ThreadRuntime
+        ):  # a simulated process loses nothing with ours
+            _OPEN.add(self)
 
     def _closed(self) -> None:
         self._is_closed = True
@@ -140,7 +174,9 @@ class Named:
         """Wait until its ends have begun, as far as whoever enters a block around it relies on that."""
 
     def _require_open(self) -> None:
-        """Raises PipeClosed where nothing can be done with it any more."""
+        """Raises PipeClosed where nothing can be done with it any more, PipeStopped in the child of a fork."""
+        if self._left_behind is not None:
+            raise self._left_behind
         if self._is_closed:
             raise PipeClosed(f"{self._noun} {self.name} is closed: make another one")
 
@@ -197,8 +233,6 @@ class Named:
 class StartingFace(Named):
     """What begins when it is made, or when it is told to. Whoever derives from this calls ``_begin``."""
 
-    _ends: tuple[NodeEnd, ...] = ()
-
     def _begin(self, *ends: NodeEnd, start: bool) -> None:
         """Begin, or have everything ready for that: a port that is taken is known before anything is taken."""
         self._ends = ends
@@ -212,6 +246,7 @@ class StartingFace(Named):
             self._is_closed = True
             self._end(1.0)
             raise
+        self._opened()
 
     @property
     def is_started(self) -> bool:
@@ -228,9 +263,7 @@ class StartingFace(Named):
         except BaseException:
             self._end(1.0)
             raise
-        # A simulated process loses nothing with ours.
-        if isinstance(self._ends[0].runtime, ThreadRuntime):
-            self._opened()
+        self._opened()
 
 
 def _after(sent: int, error: BaseException) -> BaseException:
@@ -464,6 +497,8 @@ class ReceivingFace(Named):
             self._is_iterated = False
 
     def _check_open(self) -> None:
+        if self._left_behind is not None:
+            raise self._left_behind
         if self._is_closed:
             raise PipeClosed(
                 f"{self._noun} {self.name} is closed: no message will come to a handler or loop"

@@ -708,6 +708,11 @@ class SenderEntry:
         self.signal.notify()
         self.bell.ring()
 
+    def renew_locks(self) -> None:
+        """In the child of a fork: the thread that held one may not be here."""
+        self._lock = threading.Lock()
+        self.signal = self._runtime.signal()
+
     def end(self, kind: type[SurepipeError], text: str) -> None:
         """The actor is gone for good: nothing that is waited for will happen any more."""
         self._over = self._over or (kind, text)  # first: who is refused may flush at once

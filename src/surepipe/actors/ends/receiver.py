@@ -236,6 +236,10 @@ class ReceiverEnd(NodeEnd):
         """The sender is configured differently: nothing of it is handled. The actor stays, to tell it why."""
         self.stop_for_good(self._stopped(why, StacksDiffer))
 
+    def leave_behind(self, error: PipeStopped) -> None:
+        self.works.renew_locks(self.runtime)
+        super().leave_behind(error)
+
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever takes messages, or waits for their end, gets this error. Works that are there already are done
         first."""
@@ -642,9 +646,9 @@ class ReceiverEnd(NodeEnd):
 
         while left_s() and not has_failed():
             question = self._ask_for_end(left_s())
-            if question.error is None:
+            if question.answer is not None:
                 return question.answer
-            if not isinstance(question.error, StoreUnavailable):
+            if not isinstance(question.error, StoreUnavailable | None):
                 raise question.error
             works.signal.wait(has_failed, min(left_s(), BUILD_AGAIN_US / 1_000_000))
         works.raise_failure()

@@ -540,6 +540,10 @@ class SenderEnd(NodeEnd):
         """A reader of the stream is configured differently. It reads nothing; what is sent is for the others."""
         self.around.notices.tell(Notice(NoticeKind.MISMATCH, 0, (), why))
 
+    def leave_behind(self, error: PipeStopped) -> None:
+        self.intake.renew_locks()
+        super().leave_behind(error)
+
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever sends, or waits for what was sent, gets this error."""
         self.intake.end(type(error), str(error))

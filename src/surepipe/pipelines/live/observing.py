@@ -30,6 +30,7 @@ from surepipe.observe.status import (
     State,
     StoreSeen,
 )
+from surepipe.observe.status_server import status_pages
 from surepipe.observe.watch import RunFacts, StoreWatch, Tee, Watch
 from surepipe.pipelines.assessing import Assessment, Verdict
 from surepipe.pipelines.diagram import diagram_of
@@ -66,17 +67,10 @@ def serve(
     def page() -> Answer:
         return Answer("text/html", live_page(diagram, watch.status()), POLICY)
 
-    def status() -> Answer:
-        return Answer("application/json", watch.status().model_dump_json(by_alias=True))
-
-    def health() -> Answer:
-        return Answer("text/plain", f"{watch.state}\n")
-
     return PageServer(
         {
-            "/health": health,
+            **status_pages(watch),
             "/": page,
-            "/status.json": status,
             "/page.css": lambda: Answer("text/css", PAGE_STYLE),
             "/page.js": lambda: Answer("text/javascript", PAGE_SCRIPT),
         },

@@ -22,12 +22,13 @@ from __future__ import annotations
 import os
 import sqlite3
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeAlias, cast
 
 from surepipe.core.store_requests import Failed, Level, Unavailable
-from surepipe.errors import ConfigurationError, StoreUnavailable
+from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
 from surepipe.storage.complaints import Complaints
 
 LAYOUT = 2
@@ -139,18 +140,44 @@ def is_in_transaction(connection: sqlite3.Connection) -> bool:
         return False
 
 
+# Forks. SQLite keeps in memory which locks the process has. The child of a fork gets that memory and none of the
+# locks, and nothing gives it up there. So a connection that the child opens believes that it is locked:
+#
+# 1. The parent has the file open, forks, and the child opens it by itself.
+# 2. The parent closes it. Nobody has a lock now.
+# 3. A third process takes itself for the first, and begins the log anew.
+# 4. What the child writes from then on is confirmed to it, and overwritten.
+
+_OPEN: weakref.WeakSet[SqliteFile] = weakref.WeakSet()
+_OPEN_IN_PARENT: set[object] = set()
+"""Files that a process which this one was forked from had open then."""
+
+
+def _inherit() -> None:
+    _OPEN_IN_PARENT.update(_identity_of(file.path) for file in list(_OPEN))
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_inherit)
+
+
 class SqliteFile:
     """How connections to one file are opened. Opening makes the layout, or checks the one that is there."""
 
     def __init__(
         self, path: str | os.PathLike[str], level: Level, busy_timeout_s: float, connect: Connect
     ) -> None:
-        """Raises ConfigurationError when the file can't be used as asked, StoreUnavailable when it is locked."""
+        """Raises ConfigurationError when the file can't be used as asked, StoreUnavailable when it is locked,
+        MisuseError in the child of a fork whose parent had it open."""
         self.path = _checked_path(path)
+        self._process = os.getpid()
+        if _identity_of(self.path) in _OPEN_IN_PARENT:
+            raise self._open_in_parent()
         self.busy_timeout_s = busy_timeout_s
         self._asked = _checked_level(level)
         self._connect = connect
         self._complaints = Complaints()
+        _OPEN.add(self)
         try:
             with_layout = self.open_writer()
             self.level = _probed_level(with_layout, self.path)
@@ -158,6 +185,27 @@ class SqliteFile:
             self._identity = _identity_of(self.path)
         except sqlite3.Error as error:
             raise self._as_exception(error) from error
+
+    @property
+    def is_of_parent(self) -> bool:
+        """In the child of a fork: this was opened before."""
+        return os.getpid() != self._process
+
+    def refuse_in_child(self) -> None:
+        """Raises MisuseError where this was opened before a fork."""
+        if self.is_of_parent:
+            raise self._open_in_parent()
+
+    def _open_in_parent(self) -> MisuseError:
+        return MisuseError(
+            f"the store on {self.path} was opened before a fork, and only the parent can use that file: "
+            "what is written here would be lost. Close every store on it before the fork, or start the process "
+            "anew (by multiprocessing.get_context('spawn') or subprocess); nothing was done"
+        )
+
+    def forget(self) -> None:
+        """All connections are closed."""
+        _OPEN.discard(self)
 
     def open_writer(self) -> sqlite3.Connection:
         """A connection that may write, with the synchronous setting of the level."""

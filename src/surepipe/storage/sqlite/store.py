@@ -50,7 +50,7 @@ from surepipe.core.store_requests import (
     WaitForMore,
     lent_for_block,
 )
-from surepipe.errors import ConfigurationError, MisuseError, StoreUnavailable
+from surepipe.errors import ConfigurationError, StoreUnavailable
 from surepipe.storage.pages import PagesOutcome
 from surepipe.storage.sqlite import positions as sqlite_positions
 from surepipe.storage.sqlite import streams as sqlite_streams
@@ -215,7 +215,6 @@ class SqliteStore(Store):
         self._changed = threading.Condition()
         self._commits = 0
         self._interrupts = 0
-        self._process = os.getpid()
         self._is_closed = False
         self._blocks = Blocks(self._file.identity)
         self._writer = Writer(self._file, self._tell_waiting)
@@ -251,8 +250,12 @@ class SqliteStore(Store):
     def close(self) -> None:
         """Close every connection. Calls under way end; later ones answer Failed. A repeat does nothing.
 
-        Waits for the write that is under way; inside the block of a transaction: MisuseError.
+        Waits for the write that is under way; inside the block of a transaction: MisuseError. In the child of a
+        fork nothing is closed: the connections are the parent's.
         """
+        if self._file.is_of_parent:
+            self._is_closed = True
+            return
         self._blocks.refuse_inside("close the store")
         with self._changed:
             self._is_closed = True
@@ -260,6 +263,7 @@ class SqliteStore(Store):
         self._writer.close()
         self._readers.close()
         self._watch.close()
+        self._file.forget()
 
     def refuse_inside(self, what: str, *, holds_thread: bool) -> None:
         """Raise MisuseError where a wait for a write of somebody else would be for the end of a transaction that
@@ -300,8 +304,7 @@ class SqliteStore(Store):
 
     def _refuse_in_child(self) -> None:
         """SQLite's connections and locks don't survive a fork; using them would damage the file."""
-        if os.getpid() != self._process:
-            raise MisuseError(f"the store on {self.path} was opened before a fork: open it again")
+        self._file.refuse_in_child()
 
     def _tell_waiting(self) -> None:
         with self._changed:

@@ -523,6 +523,41 @@ def test_only_an_effect_that_is_put_off_is_told_as_that_behind_a_stage_that_look
     assert any("what it keeps for later is lost" in text for text in told) is is_late, told
 
 
+totals = Outside("totals")
+
+
+def totalled(order: Order) -> Order:
+    """A running total, as a database gives it."""
+    number = cast("int", order["n"])
+    totals.do("add", number, key=number)
+    rows = list(totals.count("add"))
+    return {**order, "total": sum(rows[: rows.index(number) + 1])}
+
+
+def mails_half(order: Order, context: Context) -> Order:
+    """Two totals may give one text."""
+    mail.do("send", cast("int", order["total"]) // 2, key=context.id.key)
+    return order
+
+
+def mails_once(order: Order) -> Order:
+    """When the total passes a limit."""
+    total, number = cast("int", order["total"]), cast("int", order["n"])
+    if total - number < LIMIT <= total:
+        mail.do("send", "above the limit", key="above the limit")
+    return order
+
+
+LIMIT = 4
+
+
+@pytest.mark.parametrize("function", ["mails_half", "mails_once"])
+def test_what_a_message_does_by_a_running_total_is_not_put_off(function: str) -> None:
+    """X-56: in another order another message has the total that passes a limit, and does what belongs to that."""
+    simulated = simulation(f"first intake call totalled\nlast first call {function}", faults="none")
+    assert not simulated.campaign(range(2)).retold
+
+
 def draws_a_bonus(order: Order) -> Order:
     """Another one at each attempt."""
     return {**order, "bonus": random.randint(0, 1_000_000)}

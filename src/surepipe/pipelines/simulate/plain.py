@@ -253,6 +253,8 @@ class Plain:
     during: dict[Effect, Handled] = field(default_factory=dict[Effect, Handled])
     """of each effect that was asked for once: the message that was handled then"""
     asking_for: dict[Effect, list[Asking]] = field(default_factory=dict[Effect, "list[Asking]"])
+    asked_again: dict[Effect, list[Asking]] = field(default_factory=dict[Effect, "list[Asking]"])
+    """the same, by second attempts"""
     """of each effect: for what it was asked for, each time"""
     identities: dict[tuple[str, str], list[About]] = field(
         default_factory=dict[tuple[str, str], "list[About]"]
@@ -757,7 +759,7 @@ class PlainRun(Deployment):
             parts = _parts_of(message)
             self._texts[part.name, about.key] = text
             self._it.calls[part.name] += 1
-            with looking() as looks, self._noting_effects():
+            with looking() as looks, self._noting_effects(self.found.asking_for):
                 given = self._entered(part, entry, context, about, message)
             asked = [name for name, _ in looks]
             asked += [ATTEMPT] if context is not None and context.has_told_attempt else []
@@ -789,7 +791,7 @@ class PlainRun(Deployment):
         return given
 
     @contextmanager
-    def _noting_effects(self) -> Generator[None]:
+    def _noting_effects(self, noted: dict[Effect, list[Asking]]) -> Generator[None]:
         """What is asked for meanwhile is asked for this message, also if its stage fails then."""
         before = _asked_for(outsides_of_run())
         try:
@@ -797,7 +799,7 @@ class PlainRun(Deployment):
         finally:
             of_it = Asking(self._made_of, self._it.origin)
             for effect, times in (_asked_for(outsides_of_run()) - before).items():
-                self.found.asking_for.setdefault(effect, []).extend([of_it] * times)
+                noted.setdefault(effect, []).extend([of_it] * times)
 
     def _call_again(self, call: _Call) -> None:
         """As a second attempt that nobody remembers."""
@@ -805,7 +807,10 @@ class PlainRun(Deployment):
         part, entry, about, given = call.part, call.entry, call.about, call.given
         self._remember(part.name)
         context = self._context(part, about, 2) if entry.asks else None
-        with suppress(Exception):  # what it raises now, no real run has asked for
+        with (
+            suppress(Exception),
+            self._noting_effects(self.found.asked_again),
+        ):  # no real run raises it
             second = self._entered(part, entry, context, about, deepcopy(call.message))
             self.found.told_again[part.name, self._it.origin] |= values_in(canonical(second))
             is_put_off = isinstance(given, Later) or isinstance(second, Later)

@@ -485,7 +485,7 @@ def _otherwise_again(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     retold = dict(_retold(runs, twice))
     yield from retold.items()
     yield from _overtaken(runs, {*retold.values()})
-    yield from _put_off(runs)
+    yield from _put_off(runs, twice)
     if not twice.slips and runs.by_hand.keys:
         yield from _of_a_day(runs, plainly(runs.subject, runs.calm, later=True))
 
@@ -1216,7 +1216,7 @@ def _whose(effect: Effect, who: str) -> OfEffect:
     return OfEffect(who.partition(" ")[0], effect[:2])
 
 
-def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
+def _put_off(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
     """Effects that happen while another message is handled than their own: which one depends on the order."""
     seen: set[str] = set()
     plan, there = runs.subject.plan, runs.by_hand
@@ -1225,7 +1225,9 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
         what = _whose(effect, who)
         stage, turned = what.stage, runs.turned(what.stage)
         is_other = handled.is_other_than(turned.during.get(effect, handled))
-        if is_other and who not in seen and not _is_its_own(there, turned, what, effect):
+        is_asked_again = handled.of[:2] in {one.origin for one in twice.asked_again.get(effect, ())}
+        is_of_each = is_asked_again or _for_each(there, what) == _for_each(turned, what)
+        if is_other and who not in seen and not is_of_each:
             seen.add(who)
             outside, action, value = effect
             told = (
@@ -1235,24 +1237,6 @@ def _put_off(runs: _Runs) -> Iterator[tuple[str, str]]:
                 f"{in_transaction(plan, stage)}"
             )
             yield told, stage
-
-
-def _is_its_own(there: Plain, turned: Plain, what: OfEffect, effect: Effect) -> bool:
-    """Whether each message has this effect by itself, though its value follows from the order: the action is asked for
-    as often for each message in both orders, or its key is that of the message that is handled."""
-    if _for_each(there, what) == _for_each(turned, what):
-        return True
-    given = {
-        (message, key)
-        for (stage, message, look), keys in there.keys_of.items()
-        for key, named in keys.items()
-        if (stage, look, named) == (what.stage, what.look, effect)
-    }
-    if any(message and message in key for message, key in given):
-        return True
-    is_of_another = any(message in key for message in there.said for _, key in given)
-    others = turned.keys.get((what.stage, effect), set())
-    return bool(given) and not is_of_another and others.isdisjoint(key for _, key in given)
 
 
 def _for_each(run: Plain, what: OfEffect) -> Counter[tuple[str, int]]:

@@ -40,6 +40,7 @@ from surepipe.pipelines.simulate.campaign import (
 from surepipe.pipelines.simulate.crew import PIECE, Crew, Recipe, crew
 from surepipe.pipelines.simulate.ends import Answer, Told
 from surepipe.pipelines.simulate.reference import in_any, with_place
+from surepipe.pipelines.simulate.sandbox import STARTS_A_THREAD
 from surepipe.pipelines.simulate.simulating import (
     TWICE,
     NotDeterministic,
@@ -444,6 +445,8 @@ def _how_to_replace(error: CannotSimulate, plan: Plan) -> str:
     if not error.refusals:
         return str(error)
     lines = [str(refusal) for refusal in error.refusals[:3]]
+    if any(refusal.what == STARTS_A_THREAD for refusal in error.refusals):
+        lines.append(_IN_TIME)
     advice = dict.fromkeys(refusal.advice for refusal in error.refusals if refusal.advice)
     if advice:
         return "\n".join([*lines, *advice])
@@ -460,6 +463,11 @@ def _how_to_replace(error: CannotSimulate, plan: Plan) -> str:
     return "\n".join([*lines, how, "simulate:", "  replace:", *replaced])
 
 
+_IN_TIME = (
+    "what a thread does when its stage has returned is lost with its process, and when it fails nobody hears of "
+    "it: do it in the stage, or wait for the thread before the stage returns (a double would hide that). For what "
+    "waits:"
+)
 _A_DOUBLE = "give it a double, in the file:"
 _FUNCTION_OF_ITS_OWN = (
     "put that call into a function of its own, and give that one a double (nothing is tested of a stage that has "

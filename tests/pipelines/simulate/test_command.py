@@ -230,6 +230,9 @@ def test_what_is_refused_within_a_task_is_told_where_that_was_made(tmp_path: Pat
     is asked to be replaced that nobody knows (simulation X-26)."""
     done = command(shop(tmp_path, IN_A_TASK), "--seeds", "2")
     assert "shop_stages.py:4: a stage starts a thread" in done.stderr
+    assert (
+        "or wait for the thread before the stage returns (a double would hide that)" in done.stderr
+    )
     assert done.stderr.endswith('  replace:\n    "shop_stages:NAME": "doubles:NAME"\n')
     done = command(shop(tmp_path, BY_THE_LOOP), "--seeds", "2")
     assert done.returncode == Exit.UNUSABLE, done.stdout + done.stderr

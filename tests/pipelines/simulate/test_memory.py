@@ -815,13 +815,39 @@ def test_what_a_replaced_function_has_is_not_kept_by_stages(folder: Path) -> Non
     """Its defaults and attributes are out of sight while its double stands there, and nothing has changed them."""
     (folder / f"{HELPER}.py").write_text("def post(order, key=None): ...\npost.calls = 0\n")
     (folder / "doubles_of_posts.py").write_text("def post(order, key=None): ...\n")
-    file = _stages(folder, POSTS)
-    file.write_text(
-        file.read_text().replace(
-            "simulate: {", f"simulate: {{replace: {{'{HELPER}:post': 'doubles_of_posts:post'}}, "
+    file = _with_double(_stages(folder, POSTS))
+    assert simulation_of(file).campaign(range(2)).memory == ()
+
+
+def _with_double(file: Path) -> Path:
+    replaced = f"simulate: {{replace: {{'{HELPER}:post': 'doubles_of_posts:post'}}, "
+    file.write_text(file.read_text().replace("simulate: {", replaced))
+    return file
+
+
+COUNTED_BY_A_DOUBLE = """
+counts = {}
+def post(order, key=None):
+    counts["all"] = counts.get("all", 0) + 1
+    return counts["all"]
+"""
+
+
+def test_a_double_that_keeps_something_between_runs_is_named(folder: Path) -> None:
+    """X-25: it stands for what is outside, and is not set back with the memory of stages."""
+    (folder / f"{HELPER}.py").write_text("def post(order, key=None): ...\n")
+    (folder / "doubles_of_counts.py").write_text(COUNTED_BY_A_DOUBLE)
+    file = _with_double(
+        _stages(
+            folder,
+            POSTS.replace(
+                "    post(order)\n    return order", "    return {**order, 'n': post(order)}"
+            ),
         )
     )
-    assert simulation_of(file).campaign(range(2)).memory == ()
+    file.write_text(file.read_text().replace("doubles_of_posts", "doubles_of_counts"))
+    (said,) = simulation_of(file, faults="none").campaign(range(1)).retold
+    assert "repeated: doubles_of_counts.counts of its doubles stays as a run has left it" in said
 
 
 OWN_CHANCE = """

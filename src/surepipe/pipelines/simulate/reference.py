@@ -7,7 +7,9 @@ that loses or repeats a message is then a violation.
 
 from __future__ import annotations
 
-from collections import Counter
+import reprlib
+import sys
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
@@ -955,15 +957,41 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
             if stage in _otherwise(subject, answers, other):
                 said = next(one for one in _differing(answers, other) if one[0] == stage)
                 here, there = brief_apart(repr(answers[said]), repr(other[said]))
-                who = with_place(subject, stage)
                 told = (
-                    f"stage {who} answers {here} in a run without faults, and {there} when the same run is "
-                    "repeated: it keeps something between runs that simulate can't set back (a generator, say, or "
-                    "what a library holds), or uses chance or time that it can't replace. Answer from the message "
-                    f"alone, or {in_transaction(subject.plan, stage)}"
+                    f"stage {with_place(subject, stage)} answers {here} in a run without faults, and {there} when "
+                    f"the same run is repeated: {_why_it_leaks(subject, stage, len(first.answers))}"
                 )
                 yield told, stage
                 break
+
+
+def _why_it_leaks(subject: PlanSubject, stage: str, messages: int) -> str:
+    before = _kept_by_doubles(subject)
+    plainly(subject, Options(messages=max(1, messages)))
+    after = _kept_by_doubles(subject)
+    names = [name for name, text in after.items() if before.get(name, text) != text]
+    if names:
+        return (
+            f"{listing(names)} of its doubles stays as a run has left it. Keep that in an Outside "
+            "(surepipe.simulation), which begins anew with each run"
+        )
+    return (
+        "it keeps something between runs that simulate can't set back (a generator, say, or what a library "
+        "holds), or uses chance or time that it can't replace. Answer from the message alone, or "
+        f"{in_transaction(subject.plan, stage)}"
+    )
+
+
+def _kept_by_doubles(subject: PlanSubject) -> Mapping[str, str]:
+    """What the modules of doubles have at hand that may change, as it is now."""
+    names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
+    modules = {name: sys.modules[name] for name in names if name in sys.modules}
+    return {
+        f"{module}.{name}": f"{len(value)} in {reprlib.repr(value)}"
+        for module, one in modules.items()
+        for name, value in vars(one).items()
+        if isinstance(value, dict | list | set | deque) and not name.startswith("__")
+    }
 
 
 def _differing(answers: Said, other: Said) -> list[tuple[str, str]]:
@@ -1240,8 +1268,8 @@ def _put_off(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
 
 
 def _for_each(run: Plain, what: OfEffect) -> Counter[tuple[str, int]]:
-    """How often it is asked for while each message of a source is handled. A running total that is told outside, or
-    a number that is drawn, is told of another message in another order, and all the same once for each."""
+    """How often it is asked for while each message of a source is handled. A running total that is told outside,
+    or a number that is drawn, is told of another message in another order, and all the same once for each."""
     return Counter(
         asking.origin
         for effect, askings in run.asking_for.items()

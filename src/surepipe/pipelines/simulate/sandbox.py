@@ -411,6 +411,7 @@ _Datetime.__module__ = datetime_module.__name__
 _Datetime.__name__ = _Datetime.__qualname__ = _REAL_DATETIME.__name__
 
 
+STARTS_A_THREAD = "starts a thread"
 _OWN_LOOP = "runs an event loop of its own, instead of being an async def that awaits"
 _RUN_UNTIL_COMPLETE = asyncio.BaseEventLoop.run_until_complete
 _REFUSED_LOOP = _refused("run_until_complete", _RUN_UNTIL_COMPLETE, _OWN_LOOP)
@@ -425,7 +426,7 @@ def _run_until_complete(loop: asyncio.BaseEventLoop, call: Any) -> Any:
 def _guards() -> Iterator[Double]:
     """What is refused and no audit hook is told of, or not with the line."""
     # Below ``start`` the audit hook would still refuse, but the thread would stay among those about to start.
-    start = _refused("start", threading.Thread.start, "starts a thread")
+    start = _refused("start", threading.Thread.start, STARTS_A_THREAD)
     yield threading.Thread, "start", start
     for name in ("run", "new_event_loop"):
         yield asyncio, name, _refused(name, getattr(asyncio, name), _OWN_LOOP)
@@ -649,8 +650,8 @@ _REFUSED = {
     "os.killpg": "sends a signal",
     "os.forkpty": "starts a process",
     "signal.pthread_kill": "sends a signal",
-    "_thread.start_new_thread": "starts a thread",
-    "_thread.start_joinable_thread": "starts a thread",
+    "_thread.start_new_thread": STARTS_A_THREAD,
+    "_thread.start_joinable_thread": STARTS_A_THREAD,
     "os.chdir": "changes the current folder",
     "os.remove": "removes a file",
     "os.rename": "renames a file",

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import combinations
 from typing import TypeAlias, cast
 
 Place: TypeAlias = tuple[str, ...]
@@ -19,6 +20,8 @@ COVERED = "*"
 NAMELESS = ("true", "false", "null", "{}", "[]")
 """Values that tell nothing apart."""
 WHOLE: Place = ()
+MORE_MAX = 2
+"""So many places that are the same in all runs may be covered as well."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,8 +63,9 @@ def veil_over(runs: Sequence[Sequence[str]]) -> Veil | None:
     """What has to be covered for all runs to have the same messages, in any order; None where nothing helps,
     because there are not as many in each.
 
-    Each place is looked at by itself first. Values that are the same in all runs, but stand beside others in each,
-    tell nothing of one message: all of it is covered then.
+    Each place is looked at by itself first. Values that are the same in all runs may stand beside others in each,
+    as numbers do that messages get as they come: then one or two places more are covered, where only these help,
+    and else all of the message.
     """
     there = [_at_places(run) for run in runs]
     everywhere = set(there[0]).intersection(*there)
@@ -71,10 +75,31 @@ def veil_over(runs: Sequence[Sequence[str]]) -> Veil | None:
         place for place in everywhere if any(one[place] != there[0][place] for one in there)
     }
     is_empty = all(any(place[: len(one)] == one for one in covered) for place in everywhere)
-    for veil in (ANY if is_empty else Veil(frozenset(covered)), ANY):
-        first, *others = (Counter(map(veil.over, run)) for run in runs)
-        if all(one == first for one in others):
-            return veil
+    if is_empty:
+        return ANY if _makes_alike(ANY, runs) else None
+    if _makes_alike(veil := Veil(frozenset(covered)), runs):
+        return veil
+    if not _makes_alike(ANY, runs):
+        return None
+    left = sorted(p for p in everywhere if all(p[: len(one)] != one for one in covered))
+    return _with_more(covered, left, runs) or ANY
+
+
+def _makes_alike(veil: Veil, runs: Sequence[Sequence[str]]) -> bool:
+    first, *others = (Counter(map(veil.over, run)) for run in runs)
+    return all(one == first for one in others)
+
+
+def _with_more(
+    covered: Collection[Place], left: Sequence[Place], runs: Sequence[Sequence[str]]
+) -> Veil | None:
+    """The one veil that covers as few places more as help; None where there are several, as nobody knows then what
+    is the message's own."""
+    for count in range(1, min(MORE_MAX, len(left) - 1) + 1):
+        veils = (Veil(frozenset({*covered, *more})) for more in combinations(left, count))
+        helping = [veil for veil in veils if _makes_alike(veil, runs)]
+        if helping:
+            return helping[0] if len(helping) == 1 else None
     return None
 
 

@@ -530,7 +530,7 @@ def totalled(order: Order) -> Order:
     """A running total, as a database gives it."""
     number = cast("int", order["n"])
     totals.do("add", number, key=number)
-    rows = list(totals.count("add"))
+    rows = cast("list[int]", list(totals.count("add")))
     return {**order, "total": sum(rows[: rows.index(number) + 1])}
 
 

@@ -226,7 +226,11 @@ CRASH_AFTER = tuple(
 CRASH_SETTLED = register("crash-settled", "a receiver ended between settling and confirming")
 ROLLED_BACK = register("rolled-back-lagging", "the position of a lagging reader was rolled back")
 DRAINED: Mapping[str, str] = {
-    drain.value: register(f"drain-{drain.value}", f"a run was drained {drain.value}")
+    drain.value: register(
+        f"drain-{drain.value}",
+        f"a run came to its end over a {'slow' if drain.is_slow else 'quick'} network, and "
+        f"{'new messages kept coming' if drain.has_load else 'nothing new came'}",
+    )
     for drain in DRAINS
 }
 MATTERED: Mapping[str, str] = {

@@ -141,6 +141,21 @@ def test_an_engine_that_never_calls_the_last_stage_is_found(
         alone.run(range(2))
 
 
+def forgets_to_return(order: Order) -> None:
+    """What it makes of its message is for nobody."""
+    order["seen"] = True
+
+
+def test_a_stage_that_gives_nothing_at_all_is_asked_for_its_return() -> None:
+    """X-29: it may be meant, and mostly is not."""
+    forgets = EFFECT.replace("CALL keep", "CALL forgets_to_return") + (
+        "sinks: {out: {from: work, kind: jsonl, path: out.jsonl}}\n"
+    )
+    said = r"forgets_to_return\) gives nothing for 6 of 6 messages \(is its return forgotten\?\)"
+    with pytest.raises(NotExercised, match=said):
+        simulation(forgets).run(range(2))
+
+
 FILTERED = """\
 stages:
   some: {from: intake, filter: "CALL odd"}

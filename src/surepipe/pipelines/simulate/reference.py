@@ -1408,7 +1408,9 @@ def ending(
         else:
             word = f"pipe {name}" if isinstance(part, PipePart) else f"sink {name}"
         if name in names and one.left_out and not is_failed:
-            yield f"{word} gives nothing for {one.left_out} of {one.came} messages"
+            has_no_answer = one.left_out == one.came and word.startswith("call ")
+            why = " (is its return forgotten?)" if has_no_answer else ""
+            yield f"{word} gives nothing for {one.left_out} of {one.came} messages{why}"
         if name in names and one.failed:
             yield f"{word} fails for {one.failed} of {one.came} messages ({one.error})"
 

@@ -370,3 +370,96 @@ def test_only_a_reader_that_there_is_can_be_forgotten(store: Store) -> None:
     forget_reader(store, "audit", "slow")
     with pytest.raises(LookupError, match="has no reader 'slow'; it has none"):
         forget_reader(store, "audit", "slow")
+
+
+# Streams that nobody has ever read.
+
+
+UNREAD = "stream 'audit' is full (max_bytes=20): nobody has read it yet, and until then nothing may go. Let its"
+
+
+def test_what_was_sent_before_the_first_reader_began_is_not_lost(store: Store) -> None:
+    """The sender fills the stream, and is told that nobody reads. The reader that comes gets all of it, and hears
+    of nothing that is gone."""
+    notices, told, got = Told(), Noted(), list[object]()
+    with StreamSender(
+        *("audit", {"stream": {"rto_min_s": 0.001}}),
+        store=store,
+        retention=BOUND,
+        codec="json",
+        notices=notices,
+    ) as sender:
+        for number in range(100, 106):
+            sender.send(number, until="confirmed", timeout=PATIENCE_S)
+        for number in range(106, 150):
+            sender.send(number)
+        assert notices.came[NoticeKind.UNANSWERED].wait(PATIENCE_S)
+        assert UNREAD in notices.notices[0].detail
+        with pytest.raises(NotConfirmed, match="nobody has read it yet"):
+            sender.flush(0)
+        assert readers_of(store, "audit") == ()
+        with view(store, told) as tab:
+            tab.receive(got.append)
+            sender.flush(PATIENCE_S)
+            assert tab.catch_up(PATIENCE_S)
+    assert got == list(range(100, 150))
+    assert told.notices == []
+
+
+def test_a_handler_that_appends_waits_for_the_first_reader_of_all(store: Store) -> None:
+    """As for one that is behind: nothing is appended that would push out what nobody has read."""
+    store.create("audit", 1, BOUND)
+    notices, got = Told(), list[object]()
+    with Pipe("orders", state=store, boundary="committed", notices=notices) as pipe:
+        pipe.receive(append)
+        pipe.send_many(range(8))
+        assert notices.came[NoticeKind.UNANSWERED].wait(PATIENCE_S)
+        assert UNREAD in notices.notices[0].detail
+        assert entries_in(store, 1) == [ten_bytes(0), ten_bytes(1)]
+        with view(store, Noted()) as tab:
+            tab.receive(got.append)
+            pipe.flush(PATIENCE_S)
+            assert tab.catch_up(PATIENCE_S)
+    assert got == list(range(8))
+
+
+def test_a_stream_that_is_read_from_elsewhere_does_not_wait_for_another_reader(
+    tmp_path: Path,
+) -> None:
+    """The reader's place is in another store. It leaves word when it reads, and no reader is listed."""
+    got = list[object]()
+    with (
+        sqlite_store(tmp_path, "stream.db") as store,
+        sqlite_store(tmp_path, "places.db") as places,
+        StreamSender("audit", store=store, retention=BOUND, codec="json") as sender,
+    ):
+        sender.send(100, until="confirmed", timeout=PATIENCE_S)
+        layer = {"stream": {"start": "earliest"}}
+        with StreamReceiver(
+            "audit", layer, store=store, state=places, retention=BOUND, codec="json"
+        ) as reader:
+            reader.receive(got.append)
+            for number in range(101, 120):
+                sender.send(number, until="confirmed", timeout=PATIENCE_S)
+                assert reader.catch_up(PATIENCE_S)
+        assert readers_of(store, "audit") == ()
+    assert got == list(range(100, 120))
+
+
+def test_a_reader_that_begins_behind_what_is_gone_is_told_once(store: Store) -> None:
+    """By force entries go before anybody came. It reads what is there, and at its next start nothing is told."""
+    forced = Retention(max_bytes=20, force=True)
+    layer = {"stream": {"start": "earliest"}}
+    with StreamSender("audit", store=store, retention=forced, codec="bytes") as sender:
+        for number in range(5):
+            sender.send(ten_bytes(number), until="confirmed", timeout=PATIENCE_S)
+    notices, got = Noted(), list[object]()
+    for _ in range(2):
+        with StreamReceiver(
+            *("audit", layer), store=store, retention=forced, codec="bytes", notices=notices
+        ) as reader:
+            reader.receive(got.append)
+            assert reader.catch_up(PATIENCE_S)
+    assert got == [ten_bytes(3), ten_bytes(4)]
+    assert [(str(one.kind), one.ranges) for one in notices.notices] == [("Trimmed", ((1, 3),))]
+    assert "begins at entry 4" in notices.notices[0].detail

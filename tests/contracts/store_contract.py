@@ -65,6 +65,7 @@ from surepipe.core.store_requests import (
     partition_of,
 )
 from surepipe.errors import MisuseError, TransactionEnded
+from surepipe.storage.positions import note_read
 
 MANY = 1_000
 PLENTY = 1 << 20
@@ -426,13 +427,64 @@ class StreamContract:
         assert bench.streams.read("s", 3, MANY, PLENTY) == Empty(3)
         assert put(bench, 3, "c") == Stored(3, 1, 3)
 
-    def test_a_stream_without_readers_makes_room_at_its_bound(self, bench: Bench) -> None:
-        """S-8: the oldest entries go, the newest stay."""
+    @pytest.mark.parametrize("bound", [Retention(max_bytes=10), Retention(max_age_us=1_000)])
+    def test_nothing_goes_before_the_first_reader_ever_has_come(
+        self, bench: Bench, bound: Retention
+    ) -> None:
+        """S-8: Full says that nobody has read it. A claim alone is no place. From the first commit on it is as
+        with any reader."""
+        tag = make(bench, retention=bound)
+        put_each(bench, 1, 2, 3, 4, 5)
+        bench.advance(2_000)
+        owner = owner_of(bench, 1)
+        outcome = put(bench, 6, "m6")
+        assert isinstance(outcome, Full)
+        assert (outcome.reader, outcome.next, outcome.lag, outcome.is_unread) == ("", 1, 5, True)
+        assert put(bench, 5, "m5") == Stored(5, 0, None), "a repeat needs no room"
+        assert read_payloads(bench) == texts("m1", "m2", "m3", "m4", "m5")
+        commit(bench, 1, owner=owner, tag=tag)
+        outcome = put(bench, 6, "m6")
+        assert isinstance(outcome, Full)
+        assert (outcome.reader, outcome.is_unread) == ("r", False)
+        commit(bench, 6, owner=owner, tag=tag)
+        assert put(bench, 6, "m6") == Stored(6, 1, 6)
+
+    def test_a_caller_may_trim_what_nobody_has_read(self, bench: Bench) -> None:
+        """S-8: whoever asks for it means it, and there is room again. Nothing goes by itself."""
         make(bench, retention=Retention(max_bytes=10))
+        put_each(bench, 1, 2, 3, 4, 5)
+        assert bench.streams.trim("s", 4) == Trimmed(4)
+        put_each(bench, 6, 7, 8)
+        assert isinstance(put(bench, 9, "m9"), Full)
+        assert read_payloads(bench) == texts("m4", "m5", "m6", "m7", "m8")
+
+    @pytest.mark.parametrize("forget_first", [False, True])
+    def test_a_stream_whose_readers_are_forgotten_makes_room_at_its_bound(
+        self, bench: Bench, *, forget_first: bool
+    ) -> None:
+        """S-8: the oldest entries go, the newest stay; whether the reader had a place before, or only word is left
+        that somebody reads whose place is elsewhere."""
+        tag = make(bench, retention=Retention(max_bytes=10))
+        if forget_first:
+            note_read(bench.streams, "s")
+            note_read(bench.streams, "s")
+        else:
+            owner = owner_of(bench, 1)
+            commit(bench, 1, owner=owner, tag=tag)
+            commit(bench, FORGOTTEN + 1, owner=owner, tag=tag)
         put_each(bench, *range(1, 10))
         kept = read_payloads(bench)
         assert sum(map(len, kept)) <= 10
         assert kept == texts(*(f"m{seq}" for seq in range(10 - len(kept), 10)))
+        info = bench.streams.info("s")
+        assert isinstance(info, StreamInfo)
+        assert info.readers == ()
+
+    def test_by_force_entries_go_before_anybody_has_come(self, bench: Bench) -> None:
+        """S-8: it was allowed explicitly."""
+        make(bench, retention=Retention(max_bytes=10, force=True))
+        put_each(bench, *range(1, 10))
+        assert read_payloads(bench) == texts("m5", "m6", "m7", "m8", "m9")
 
     def test_a_full_stream_refuses_until_its_reader_goes_on(self, bench: Bench) -> None:
         """S-8: Full names the bound and who is behind, and stores nothing; after a commit there is room again."""
@@ -474,6 +526,7 @@ class StreamContract:
     def test_age_bounds_a_stream_too(self, bench: Bench) -> None:
         """S-8: entries older than the bound go; while a reader still needs them, appends are Full."""
         tag = make(bench, retention=Retention(max_age_us=1_000))
+        note_read(bench.streams, "s")
         put_each(bench, 1, 2)
         bench.advance(2_000)
         assert put(bench, 3, "m3") == Stored(3, 1, 3)

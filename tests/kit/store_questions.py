@@ -22,6 +22,7 @@ from surepipe.core.store_requests import (
     TransactionalStore,
     WaitForMark,
 )
+from surepipe.storage.positions import note_read
 
 RETENTIONS = (
     (1, Retention()),
@@ -42,7 +43,7 @@ class Questions:
 
     Where the stores may differ it does not ask: runs have one message where there are trims, as one store trims to
     the page; and streams with a bound have no reader, as an append that is refused in the end lets old entries
-    go in one store and not in the other.
+    go in one store and not in the other. But somebody may say at any time that he reads it from elsewhere.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Questions:
         kinds = [self._append] * 6 + [self._read] * 3
         kinds += [self._open, self._identify, self._trim, self._claim, self._ask]
         kinds += [*[self._together] * 2, self._keys]
-        kinds += [*[self._commit] * 3, self._transaction] if self._readers else []
+        kinds += [*[self._commit] * 3, self._transaction] if self._readers else [self._leave_word]
         return self._rng.choice(kinds)()
 
     def _run(self) -> AppendRun:
@@ -103,6 +104,9 @@ class Questions:
     def _commit(self) -> Question:
         position = self._position()
         return lambda store: store.commit(position)
+
+    def _leave_word(self) -> Question:
+        return lambda store: note_read(store, self.stream)
 
     def _read(self) -> Question:
         index, messages, size = (self._rng.randint(1, most) for most in (60, 9, 50))

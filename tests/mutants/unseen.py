@@ -1,4 +1,4 @@
-"""BS-1 to BS-19: errors that ordinary runs don't show.
+"""BS-1 to BS-20: errors that ordinary runs don't show.
 
 Nothing in those lasts long enough or is small enough, no two ends share a store, and no store loses what was not
 read. Each has a subject of the hunts, or a property, that was made for its kind.
@@ -13,6 +13,7 @@ from typing import cast
 
 from surepipe.core.effects import Effect, NoticeKind, RejectReason, WriteStored
 from surepipe.core.store_requests import (
+    FORGOTTEN,
     Ahead,
     AppendOutcome,
     AppendRun,
@@ -216,12 +217,23 @@ class ClaimsForAll(MemoryStore):
 # Entries that go before they are read, and stores that go back.
 
 
+FORGOTTEN_BEFORE = ("another", FORGOTTEN + 1)
+"""A reader that once was there, for which nothing is kept."""
+
+
 class TrimsAhead(MemoryStore):
     """BS-12: retention looks at no reader."""
 
-    def _registered(self, stream: str) -> list[tuple[str, int]]:
+    def _places(self, stream: str) -> list[tuple[str, int]]:
         del stream
-        return []
+        return [FORGOTTEN_BEFORE]
+
+
+class TrimsBeforeTheFirst(MemoryStore):
+    """BS-20: retention waits for no first reader."""
+
+    def _places(self, stream: str) -> list[tuple[str, int]]:
+        return super()._places(stream) or [FORGOTTEN_BEFORE]
 
 
 class SkipsInSilence(stream.Receiver):
@@ -404,6 +416,14 @@ UNSEEN: tuple[Mutant, ...] = (
         FEW_BYTES,
         FEW_BYTES,
         swapped(stores, "MemoryStore", TrimsAhead),
+    ),
+    Mutant(
+        "BS-20",
+        "entries go before the first reader has begun",
+        ("P2",),
+        FEW_BYTES,
+        FEW_BYTES,
+        swapped(stores, "MemoryStore", TrimsBeforeTheFirst),
     ),
     Mutant(
         "BS-13",

@@ -84,7 +84,7 @@ NOTICE_MEANING: Mapping[NoticeKind, str] = {
     NoticeKind.STORE_ROLLBACK: "the stream lacks messages that it had acknowledged: it went back, or somebody "
     "removed them",
     NoticeKind.TRIMMED: "entries were removed (by retention with `force`, or by somebody else) before this reader "
-    "had read them",
+    "had read them, or (by any retention) before it began for the first time, with `start: earliest`",
     NoticeKind.RESET: "the stream was deleted and made anew",
     NoticeKind.DIVERGED: "the stream holds other entries than those that were read",
     NoticeKind.UP: "both directions of a channel are linked",

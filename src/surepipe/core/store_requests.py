@@ -54,8 +54,8 @@ class Retention:
     """How long a stream keeps entries. Without a bound it keeps all.
 
     At a bound the oldest entries go, but none that a registered reader (one with a position) has still to read,
-    nor the entry before its position: when nothing may go, ``append`` answers ``Full``. ``force`` lets entries
-    go before they are read.
+    nor the entry before its position, and none at all before the first reader ever is registered: when nothing may
+    go, ``append`` answers ``Full``. ``force`` lets entries go before they are read.
     """
 
     max_bytes: int | None = None
@@ -432,8 +432,8 @@ class Gap(_Told):
 @dataclass(frozen=True, slots=True)
 class Full(_Told):
     """Nothing was stored: the retention's bound is reached and nothing may be trimmed, as ``reader`` has still to
-    read ``lag`` entries, from index ``next`` on. Of several it is the one that is furthest behind; empty where a
-    store does not say."""
+    read ``lag`` entries, from index ``next`` on. Of several it is the one that is furthest behind; empty, with
+    ``next`` 1, where nobody has ever read the stream, and with 0 where a store does not say."""
 
     WORDS: ClassVar[str] = "it is full ({bound})"
 
@@ -450,7 +450,14 @@ class Full(_Told):
         """The same, of something that is named before."""
         entries = "1 entry" if self.lag == 1 else f"{self.lag:,} entries"
         behind = f": reader {self.reader!r} has still to read {entries}, from {self.next} on"
-        return f"full ({self.bound}){behind if self.reader else ''}"
+        if self.is_unread:
+            behind = ": nobody has read it yet, and until then nothing may go"
+        return f"full ({self.bound}){behind if self.next else ''}"
+
+    @property
+    def is_unread(self) -> bool:
+        """True where it waits for the first reader of all."""
+        return not self.reader and self.next > 0
 
     @property
     def max_bytes(self) -> int | None:
@@ -1128,10 +1135,16 @@ def said_of(what: str, stream: str, outcome: object) -> str:
 
 def said_of_full(stream: str, full: Full) -> str:
     """Word for people that a stream has no room: who holds it up, and what to do."""
-    advice = "Let it read on, or forget it if it never comes back" if full.reader else ""
-    return f"stream {stream!r} is {full.words}" + (
-        f". {advice} (surepipe.storage.forget_reader)" if advice else ""
-    )
+    advice = ""
+    if full.reader:
+        advice = (
+            ". Let it read on, or forget it if it never comes back (surepipe.storage.forget_reader)"
+        )
+    elif full.is_unread:
+        advice = (
+            ". Let its reader begin, or make the stream with force=True if entries may go unread"
+        )
+    return f"stream {stream!r} is {full.words}{advice}"
 
 
 def said_together(outcomes: Iterable[object]) -> str:

@@ -255,7 +255,7 @@ class DeadLetterStream:
 
     def __init__(self, streams: Store, stream: str, *, retention: Retention = KEEP_ALL) -> None:
         """The stream is made at the first use. At the bound of its retention letters are refused, not dropped,
-        while a replay has not read what is there. Raises ConfigurationError for what is no store, no name or no
+        until a replay has read what is there. Raises ConfigurationError for what is no store, no name or no
         Retention."""
         _check(streams, stream, retention)
         self.stream = stream

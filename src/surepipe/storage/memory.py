@@ -90,7 +90,7 @@ from surepipe.core.store_requests import (
     taken_back,
 )
 from surepipe.storage.complaints import tell_removed
-from surepipe.storage.positions import furthest_behind, may_replace
+from surepipe.storage.positions import furthest_behind, may_replace, registered
 from surepipe.storage.together import perform_together, was_done_before, why_not
 
 # One stream in memory: pages of entries, and what is remembered of its producers. No locks: the store has one.
@@ -533,30 +533,32 @@ class MemoryStore(Store):
             case IdentifyEntry(_, index):
                 return found.identify(index)
             case TrimBefore(stream, before):
-                return self._trim(found, before, self._registered(stream))
+                return self._trim(found, before, self._registered(stream, found))
             case DescribeStream(stream):
-                return found.described(self._registered(stream))
+                return found.described(self._registered(stream, found))
 
     def _append(self, run: AppendRun) -> tuple[AppendOutcome, Callable[[], None] | None]:
         found = self._state.streams.get(run.stream)
         if found is None:
             return missing(run.stream), None
-        behind = furthest_behind(self._registered(run.stream))
-        reader, unread = behind or ("", found.next + 1)
+        reader, unread = furthest_behind(self._places(run.stream), found.next)
         outcome, take_back = found.append(run, self._clock(), unread, reader)
         if take_back:
             self._changed.notify_all()
             tell_removed(run.stream, outcome.removed if isinstance(outcome, Stored) else None)
         return outcome, take_back
 
-    def _registered(self, stream: str) -> list[tuple[str, int]]:
-        """The readers of a stream that have a position in this incarnation, and their next index."""
-        found = self._state.streams.get(stream)
+    def _places(self, stream: str) -> list[tuple[str, int]]:
+        """All that ever had a position in a stream, by name, and the index that it says."""
         return [
-            (name, min(reader.position.next, found.next))
+            (name, reader.position.next)
             for name, reader in sorted(self._state.readers.get(stream, {}).items())
-            if found and reader.position and not reader.position.is_forgotten
+            if reader.position
         ]
+
+    def _registered(self, stream: str, found: MemoryStream) -> list[tuple[str, int]]:
+        """The readers for whom entries are kept, and their next index."""
+        return registered(self._places(stream), found.next)
 
     def _trim(
         self, found: MemoryStream, before: int, registered: list[tuple[str, int]]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 
 from surepipe.core.effects import (
     SaveState,
@@ -54,9 +54,21 @@ def may_replace(stored: Position, request: CommitPosition) -> bool:
     return stored.owner != request.owner or request.revision >= stored.revision
 
 
-def furthest_behind(readers: Iterable[tuple[str, int]]) -> tuple[str, int] | None:
-    """Of these readers with their next indexes the one that holds up all that is behind it."""
-    return min(readers, key=lambda reader: reader[1], default=None)
+def registered(places: Iterable[tuple[str, int]], end: int) -> list[tuple[str, int]]:
+    """Of all that ever had a place in a stream, whose next index is ``end``, those for whom entries are kept."""
+    return [(reader, min(place, end)) for reader, place in places if place < FORGOTTEN]
+
+
+def furthest_behind(places: Sequence[tuple[str, int]], end: int) -> tuple[str, int]:
+    """Of all that ever had a place in a stream the one that holds up all that is behind it, and its next index.
+
+    Where nobody ever had one, nobody at 1: whoever comes first is to find all that was appended. Where all of
+    them were forgotten, nobody behind the end.
+    """
+    if not places:
+        return "", 1
+    readers = registered(places, end)
+    return min(readers, key=lambda reader: reader[1], default=("", end + 1))
 
 
 # Claims of one life: who may take a reader, when a process that was replaced comes back.
@@ -311,6 +323,30 @@ def forget_reader(store: Store, stream: str, reader: str) -> ReaderInfo:
     if not isinstance(done, Committed):
         raise _not_forgotten(stream, reader, done)
     return known[reader]
+
+
+ELSEWHERE = "stacks/elsewhere"
+_CLAIMANT = 1
+"""Everybody claims as the same: nobody owns the word that a stream is read."""
+
+
+def note_read(store: Store, stream: str) -> None:
+    """Leave word with a stream that somebody reads it for whom its store keeps nothing, as his place is elsewhere,
+    or as he may come too late: its retention lets go then what no registered reader has still to read. The word is
+    the place of a reader that is forgotten. A repeat changes nothing.
+
+    Raises StoreUnavailable.
+    """
+    if isinstance(store.get(stream, ELSEWHERE), Position):
+        return
+    claimed = store.claim(stream, ELSEWHERE, _CLAIMANT)
+    done: object = claimed
+    if isinstance(claimed, Owner):
+        done = store.commit(
+            CommitPosition(stream, ELSEWHERE, claimed.number, TAG, FORGOTTEN + 1, None, b"")
+        )
+    if not isinstance(done, Committed):
+        raise StoreUnavailable(said_of("word that somebody reads stream", stream, done))
 
 
 def _not_forgotten(stream: str, reader: str, outcome: object) -> Exception:

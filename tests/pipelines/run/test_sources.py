@@ -313,6 +313,22 @@ def test_a_stream_goes_on_behind_a_place_and_spares_what_is_not_read() -> None:
         source.begin("1:3")
 
 
+def test_a_stream_whose_beginning_is_gone_is_read_from_its_earliest_and_that_is_said(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Once, when it begins without a place."""
+    store, codec = MemoryStore(), choose_codec("auto")
+    store.create("orders", 1, KEEP_ALL)
+    store.append("orders", "p", 1, 1, [codec.encode(n) for n in range(5)])
+    store.trim("orders", 4)
+    source = StreamRows(store, "orders", codec, reader="mine")
+    rows = rows_of(source)
+    assert messages(rows) == [3, 4]
+    assert messages(rows_of(source, rows[0].after)) == [4]
+    (said,) = caplog.messages
+    assert "'orders': its entries 1 to 3 were removed before 'mine' began" in said
+
+
 @pytest.mark.parametrize("running", [True, False])
 def test_a_stream_that_went_back_and_was_written_on_is_not_read_on(*, running: bool) -> None:
     """By the one that waits, and by one that begins behind a stored place: two rows in place of two that are gone,

@@ -6,11 +6,12 @@ from typing import Any, cast
 
 import pytest
 
-from surepipe.actors.clusters.decided import STREAM, value_of
+from surepipe.actors.clusters.decided import KEPT, STREAM, DecidedStream, value_of
 from surepipe.actors.codecs import AutoCodec
-from surepipe.core.store_requests import Batch, Unavailable
+from surepipe.core.store_requests import Batch, Stored, StreamInfo, Unavailable
 from surepipe.queues.rmq.encoding import FIRST_POINT
-from surepipe.queues.rmq.feed import AppendDecided, OpenFeed
+from surepipe.queues.rmq.feed import AppendDecided, MissedEpoch, OpenFeed
+from surepipe.storage import MemoryStore
 from tests.queues.rmq.cluster_network import EpochNetwork, EpochNode
 from tests.queues.rmq.log_network import MS, SECOND, KeyedHash
 from tests.queues.rmq.test_epochs import network, no_beer, run_epochs, until
@@ -63,6 +64,22 @@ def test_all_nodes_have_the_same_stream() -> None:
     assert (first["outcome"], first["body"], first["value"]) == ("done", {"n": 0}, {"n": 0})
     assert {each["epoch"] for each in streams[0]} >= {1, 2}
     check_streams(net)
+
+
+def test_a_stream_that_nobody_reads_lets_go_what_is_older_than_a_week() -> None:
+    """rmq RQ-76: it has no reader by its nature, and never waits for one."""
+    now_us = 0
+    store = MemoryStore(clock=lambda: now_us)
+    decided, age_us = DecidedStream(store), KEPT.max_age_us
+    assert age_us is not None
+    for number in (1, 2, 3):
+        decided.call(OpenFeed(b"part", 1))
+        outcome = decided.call(AppendDecided(b"part", 1, number, (MissedEpoch(number),)))
+        assert isinstance(outcome, Stored)
+        now_us += age_us // 2 + 1
+    info = store.info(STREAM)
+    assert isinstance(info, StreamInfo)
+    assert (info.earliest, info.next, info.readers) == (2, 4, ())
 
 
 @pytest.mark.parametrize("seed", [1, 3])

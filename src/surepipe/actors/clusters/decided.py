@@ -15,13 +15,14 @@ from typing import cast
 
 from surepipe.actors.codecs import AutoCodec
 from surepipe.actors.store_calls import Asking
-from surepipe.core.store_requests import Created, Exists, Retention, Store
-from surepipe.errors import described
+from surepipe.core.store_requests import Created, Exists, Retention, Store, Unavailable
+from surepipe.errors import StoreUnavailable, described
 from surepipe.queues.rmq.feed import AppendDecided, DecidedMessage, MissedEpoch, OpenFeed
+from surepipe.storage.positions import note_read
 
 STREAM = "decided"
 KEPT = Retention(max_age_us=7 * 24 * 3_600_000_000)
-"""A week, and longer what a reader that has begun has still to read."""
+"""A week, also if nobody reads it, and longer what a reader that has begun has still to read."""
 
 
 class DecidedStream:
@@ -38,6 +39,10 @@ class DecidedStream:
             made = self._store.create(STREAM, 1, KEPT)
             if not isinstance(made, Created | Exists):
                 return made
+            try:
+                note_read(self._store, STREAM)
+            except StoreUnavailable as error:
+                return Unavailable(str(error))
             return self._store.open_producer(STREAM, producer, request.epoch, 1)
         payloads = [self._codec.encode(told(each)) for each in request.rows]
         return self._store.append(STREAM, producer, request.epoch, request.first, payloads)

@@ -79,7 +79,7 @@ from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
-from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, numbered
+from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, note_read, numbered
 
 # Which stack wrote a stream: a record beside it, for readers that are configured apart from the writers.
 #
@@ -304,6 +304,7 @@ class StackRecords:
         try:
             if not self._is_read_elsewhere():
                 self._put(self._elsewhere, self._stream, [self._incarnation, reader])
+            note_read(self._store, self._stream)  # its retention waits for no other reader
         except StoreUnavailable as error:
             return Unavailable(str(error))
         return None
@@ -804,6 +805,8 @@ class StreamStores:
             )
         if isinstance(outcome, Batch):
             outcome = self.records.compared(self._reader, outcome)
+        if isinstance(outcome, Reset):  # the one that was made anew knows of nobody
+            self._is_known = self._positions is self._streams
         if not self._is_known and isinstance(outcome, Batch | Empty):
             why = self.records.note_reader_elsewhere(self._reader)
             if why is not None:

@@ -3,6 +3,7 @@ identity of the entry before it."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Mapping, Sequence
 from typing import Any, Protocol, cast
 
@@ -34,6 +35,7 @@ from surepipe.errors import ConfigurationError, StacksDiffer, StoreReset, StoreU
 from surepipe.pipelines.assembly import SourceRow
 from surepipe.pipelines.sources.checking import Check, Unfit, as_it_is, refused
 
+logger = logging.getLogger("surepipe")
 READ_BYTES = 4 << 20
 _CLAIMANT = 1
 """Every process claims as the same: the place is for retention, and who takes rows is decided elsewhere."""
@@ -117,6 +119,11 @@ class StreamRows:
         info = self._store.info(self._stream)
         if not isinstance(info, StreamInfo):
             raise StoreUnavailable(said_of("stream", self._stream, info))
+        if self._start == "earliest" and info.earliest > 1 and not self._trims:
+            logger.warning(
+                "stream %r: its entries 1 to %d were removed before %r began to read it: it begins behind them",
+                *(self._stream, info.earliest - 1, self._reader),
+            )
         return info.earliest if self._start == "earliest" else info.next
 
     def read(self, rows_max: int) -> Sequence[SourceRow] | None:

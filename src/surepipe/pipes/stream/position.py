@@ -296,7 +296,17 @@ class StreamPlace(ReceiverLayer):
             self._wait_for(info.next)
             return
         self.tag = self.incarnation = info.incarnation
+        if start == "earliest" and index > 1:
+            self._tell_where_it_begins(index)
         self._move_to(index)
+
+    def _tell_where_it_begins(self, earliest: int) -> None:
+        """What was removed before a reader came is told to it as well: perhaps it was to read that."""
+        detail = (
+            f"reader {self.reader!r} begins at entry {earliest}, the earliest of stream {self.stream!r}: those "
+            "before it were removed (by retention, say) before it was registered"
+        )
+        self.port.notice(NoticeKind.TRIMMED, 0, ((1, earliest - 1),), detail)
 
     def _move_to(self, index: int) -> None:
         self.work.start_at(index, None)

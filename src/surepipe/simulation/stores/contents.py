@@ -186,7 +186,7 @@ class WorldKeeper:
         self.keeps_state = durable and not streamed
         if streamed:
             self.stores["stream"].create(stream or pipe, 1, retention)
-            if retention.max_bytes is not None:
+            if retention.max_bytes is not None and retention.force:
                 self._register(stream or pipe, reader or pipe)
             self.stores["stream"].on_write = self._tell_all
         self.latency_us = world.options.store_us
@@ -209,7 +209,7 @@ class WorldKeeper:
         self.mishaps.pipes[stream or pipe] = None
 
     def _register(self, stream: str, reader: str) -> None:
-        """Before anything is sent the reader has been there once: until then nothing is kept for it."""
+        """Before anything is sent the reader has been there once: until then nothing is kept for it by force."""
         info, index = self.stores["stream"].info(stream), self.store_of("index")
         assert isinstance(info, StreamInfo)
         owner = index.claim(stream, reader, 0)

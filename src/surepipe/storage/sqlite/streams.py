@@ -9,7 +9,6 @@ from dataclasses import dataclass, replace
 from itertools import accumulate, pairwise, takewhile
 
 from surepipe.core.store_requests import (
-    FORGOTTEN,
     Absent,
     Ahead,
     AppendOutcome,
@@ -49,7 +48,7 @@ from surepipe.core.store_requests import (
 )
 from surepipe.storage.complaints import tell_removed
 from surepipe.storage.pages import Packed, PagesOutcome, RawBatch, RawPage, cuts
-from surepipe.storage.positions import furthest_behind
+from surepipe.storage.positions import furthest_behind, registered
 
 # Pages: runs of messages as rows, each a body of joined payloads and their lengths.
 
@@ -144,21 +143,25 @@ def page_start(connection: sqlite3.Connection, stream: StreamRow, index: int) ->
     return index if start is None else int(start)
 
 
-def readers_of(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
-    """The readers that have a position, sorted by name, and their next index."""
-    rows = connection.execute(
-        "SELECT reader, next FROM surepipe_positions WHERE stream = ? AND next < ? ORDER BY reader",
-        (stream.name, FORGOTTEN),
+def _places(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
+    """All that ever had a position, sorted by name, and the index that it says."""
+    query = (
+        "SELECT reader, next FROM surepipe_positions"
+        " WHERE stream = ? AND next IS NOT NULL ORDER BY reader"
     )
-    return [(reader, min(following, stream.next)) for reader, following in rows]
+    return connection.execute(query, (stream.name,)).fetchall()
+
+
+def readers_of(connection: sqlite3.Connection, stream: StreamRow) -> list[tuple[str, int]]:
+    """The readers for whom entries are kept, sorted by name, and their next index."""
+    return registered(_places(connection, stream), stream.next)
 
 
 def make_room(
     connection: sqlite3.Connection, stream: StreamRow, size: int, now_us: int
 ) -> tuple[StreamRow, Full | None]:
     """Let old pages go; also returns the bound that would be broken all the same, and by whom."""
-    behind = furthest_behind(readers_of(connection, stream))
-    reader, unread = behind or ("", stream.next + 1)
+    reader, unread = furthest_behind(_places(connection, stream), stream.next)
     keep = stream.next if stream.retention.force else unread - 1
     while (
         (oldest := _oldest_page(connection, stream, 0))

@@ -95,23 +95,29 @@ local function told_before(stream, producer, epoch, first_seq, last_seq)
   return tonumber(first), tonumber(last)
 end
 
--- Readers with a position, and the next index of each, without those that were forgotten (FORGOTTEN, 2^52).
+-- Readers with a position, and the next index of each, without those that were forgotten (FORGOTTEN, 2^52); and
+-- whether there ever was one.
 local function registered(stream)
-  local readers = {}
+  local readers, has_been_read = {}, false
   local head = redis.call("HGETALL", stream.h)
   for at = 1, #head, 2 do
-    if string.sub(head[at], 1, 2) == "r:" and tonumber(head[at + 1]) < 4503599627370496 then
-      readers[#readers + 1] = {name = string.sub(head[at], 3), next = math.min(tonumber(head[at + 1]), stream.next)}
+    if string.sub(head[at], 1, 2) == "r:" then
+      has_been_read = true
+      if tonumber(head[at + 1]) < 4503599627370496 then
+        readers[#readers + 1] = {name = string.sub(head[at], 3), next = math.min(tonumber(head[at + 1]), stream.next)}
+      end
     end
   end
   table.sort(readers, function(one, other) return one.name < other.name end)
-  return readers
+  return readers, has_been_read
 end
 
--- The lowest index that some reader has still to read, and which one.
+-- The lowest index that some reader has still to read, and which one. Before the first reader of all it is 1: whoever
+-- comes first is to find all that was appended.
 local function lowest_unread(stream)
-  local lowest, name = stream.next + 1, ""
-  for _, reader in ipairs(registered(stream)) do
+  local readers, has_been_read = registered(stream)
+  local lowest, name = has_been_read and stream.next + 1 or 1, ""
+  for _, reader in ipairs(readers) do
     if reader.next < lowest then
       lowest, name = reader.next, reader.name
     end

@@ -206,6 +206,8 @@ class Pipe(Face, HandlingFace, ReplayingFace):
         is_ended = self.sender.stop(timeout) and is_ended
         if not is_ended:
             self._warn_of_busy()
+        if self._has_stream or self._journal is not None:
+            self._warn_of_repeats()
 
     # Questions.
 

@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -525,7 +526,7 @@ def test_a_run_with_lanes_that_is_stopped_repeats_nothing(*, is_journal: bool) -
         go.set()
         one.close(5.0)
     assert sorted(read_lines("out.jsonl")) == list(range(12))
-    run(plan, price=lambda order: order["n"])
+    run(plan, price=itemgetter("n"))
     assert sorted(read_lines("out.jsonl")) == list(range(40))
 
 
@@ -555,7 +556,7 @@ def test_a_run_with_lanes_that_is_stopped_waits_for_no_message_that_keeps_failin
     finally:
         one.close(5.0)
     assert sorted(read_lines("out.jsonl")) == [1, 3, 5, 7, 9]
-    run(plan, price=lambda order: order["n"])
+    run(plan, price=itemgetter("n"))
     assert sorted(read_lines("out.jsonl")) == sorted([*range(10), 1, 3, 5, 7, 9])
 
 

@@ -611,6 +611,7 @@ def test_both_ends_of_a_stream_with_lanes(tmp_path: Path) -> None:
         with StreamReceiver("orders", STREAM, **lanes) as receiver:  # type: ignore[arg-type]
             receiver.receive(handle)
             await_that(receiver.receiver.runtime, lambda: len(book.by_key["b"]) == 20, "b goes on")
+            receiver.close(0)
         assert "a" not in book.by_key
         with StreamReceiver("orders", STREAM, **lanes) as receiver:  # type: ignore[arg-type]
             receiver.receive(book)

@@ -355,6 +355,118 @@ def forward(wire: StreamWire, *texts: str) -> None:
     wire.do(lambda: None)
 
 
+# An end in good order.
+
+
+def fill_gaps(reader: LaneReader, *in_hand: int) -> None:
+    """Nothing new; what handlers are not at goes back."""
+    reader.step(lambda: reader.receiver.fill_gaps(reader.wire.now))
+    for ticket in [ticket for ticket in reader.open if ticket not in in_hand]:
+        give_back(reader, ticket)
+
+
+def give_back(reader: LaneReader, ticket: int) -> None:
+    """Its handler has left it, if there is anything left."""
+    if reader.open.pop(ticket, None) is not None:
+        reader.step(lambda: reader.receiver.given_back(ticket, reader.wire.now))
+
+
+def has_gaps(reader: LaneReader) -> bool:
+    """Whether it waits for something."""
+    return reader.receiver.has_gaps
+
+
+def comes_again(reader: LaneReader) -> int:
+    """How much the next reader would repeat."""
+    return reader.receiver.comes_again
+
+
+def close(reader: LaneReader) -> None:
+    """Its end; what is settled is committed."""
+    reader.step(lambda: reader.receiver.close(reader.wire.now))
+    assert reader.receiver.is_stored
+
+
+def test_at_its_end_what_is_older_than_something_settled_is_handed_out_and_nothing_else() -> None:
+    """Of a:1 b:2 c:3 a:4 b:5 c:6 only c:3 is handled: a:1 and b:2 follow, and the place is behind c:3."""
+    wire = started(read_max=64)
+    reader = reader_of(wire)
+    wire.send("a:1", "b:2", "c:3", "a:4", "b:5", "c:6")
+    wire.advance(5 * MS)
+    reader.handle_next(next(t for t, one in reader.open.items() if one.key == "c"))
+    assert comes_again(reader) == 1
+    fill_gaps(reader)
+    assert [one.payloads for one in reader.open.values()] == [[b"a:1"], [b"b:2"]]
+    assert has_gaps(reader)
+    reader.work_all()
+    assert not has_gaps(reader)
+    close(reader)
+    assert comes_again(reader) == 0
+    assert reader.committed() == 4
+
+
+def test_a_letter_and_a_further_attempt_fill_a_gap_and_what_fails_above_is_left() -> None:
+    """a:1 becomes a letter after two attempts, c:4 has failed once when the end begins, b:2 and b:3 are done."""
+    wire = started(LETTERS, read_max=64)
+    reader = reader_of(wire)
+    reader.poison |= {b"a:1": -1, b"c:4": -1}
+    wire.send("a:1", "b:2", "b:3", "c:4")
+    wire.advance(5 * MS)
+    for _ in range(2):
+        reader.work_all("b")
+    reader.handle_next(next(t for t, one in reader.open.items() if one.key == "a"))
+    reader.handle_next(next(t for t, one in reader.open.items() if one.key == "c"))
+    fill_gaps(reader)
+    assert not reader.open
+    assert has_gaps(reader)
+    wire.advance(SECOND)
+    assert [one.payloads for one in reader.open.values()] == [[b"a:1"]]
+    reader.work_all()
+    wire.advance(SECOND)
+    assert not has_gaps(reader)
+    close(reader)
+    assert reader.committed() == 4
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_after_an_end_in_good_order_nothing_comes_again_and_nothing_is_missing(seed: int) -> None:
+    """Lives of a reader with handlers by seed, each ended anywhere, with some messages in hand and some that
+    fail: all messages are handled once, and nothing newer than the newest that was handled or in hand then."""
+    rng = random.Random(seed)
+    wire = started(seed=seed, read_max=rng.choice([8, 64]), commit=rng.choice(["batch", "message"]))
+    texts = [f"{rng.choice('abcdef')}:{number}" for number in range(60)]
+    wire.send(*texts)
+    order = {text.encode(): place for place, text in enumerate(texts)}
+    handled: list[bytes] = []
+    while len(handled) < len(texts):
+        reader = reader_of(wire)
+        reader.poison |= {rng.choice(texts).encode(): 1}
+        wire.advance(20 * MS)
+        for _ in range(rng.randrange(20)):
+            if reader.open:
+                reader.handle_next(rng.choice([*reader.open]))
+        in_hand = rng.sample([*reader.open], min(3, len(reader.open)))
+        bound = max(
+            (
+                order[one]
+                for one in (*reader.payloads, *(reader.open[t].payloads[0] for t in in_hand))
+            ),
+            default=-1,
+        )
+        fill_gaps(reader, *in_hand)
+        for ticket in in_hand:  # what was in hand ends, and the rest of its work goes back
+            reader.handle_next(ticket)
+            give_back(reader, ticket)
+        while has_gaps(reader):
+            reader.work_all()
+            wire.advance(SECOND)
+        assert all(order[one] <= bound for one in reader.payloads), f"seed {seed}"
+        close(reader)
+        handled += reader.payloads
+        reader.crash()
+    assert sorted(handled, key=lambda one: order[one]) == [text.encode() for text in texts], seed
+
+
 def test_a_forwarded_message_that_fails_holds_up_its_own_key_and_no_other() -> None:
     """a:1 fails for ever, a:2 waits for it; forty others are handled, and nothing is committed behind a:1."""
     wire = started(read_max=64)

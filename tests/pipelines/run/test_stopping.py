@@ -10,6 +10,7 @@ import sys
 import threading
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
@@ -487,6 +488,76 @@ def test_a_run_whose_messages_are_stored_ends_after_the_message_that_it_is_at(
     assert read_lines("out.jsonl") == [0]
     run(plan, price=abs)
     assert read_lines("out.jsonl") == [0, 1, 2]
+
+
+@pytest.mark.usefixtures("folder")
+@pytest.mark.parametrize("is_journal", [False, True])
+def test_a_run_with_lanes_that_is_stopped_repeats_nothing(*, is_journal: bool) -> None:
+    """0 and 11 are at their lanes, and 1 to 9 (odd) are written, when it is told to stop: 2 to 10 follow, and
+    nothing above. Another run has the rest, each message once."""
+    go, reached = threading.Event(), set[int]()
+
+    def price(order: dict[str, int]) -> int:
+        if order["n"] in (0, 11):
+            reached.add(order["n"])
+            go.wait()
+        return order["n"]
+
+    write_lines("in.jsonl", [{"key": n % 2, "n": n} for n in range(40)])
+    route = "layers: {stream: {start: earliest}}, route: {kind: sqlite, store: main}"
+    if is_journal:
+        route = "journal: main, state: main"
+    options = f"{route}, key: key, lanes: 2"
+    text = SOURCE + INTAKE.replace("OPTIONS", options) + STAGE + OUT
+    plan = plan_of(text.replace("shop_stages", "test"))
+    bench = Bench(plan, price=price)
+    one = engine.PlanEngine(plan, "main", bench)
+    one.start()
+    try:
+        stored = "accepted" if is_journal else "confirmed"
+        until(one, lambda: one.counters()["intake"].get(stored) == 40)
+        until(one, lambda: reached == {0, 11} and one.counters()["intake"].get("settled") == 5)
+        one.stop_sources()
+        works = handling(one.faces["intake"]).receiver.works
+        until(one, lambda: not one.look() and all(work.is_cut for work in works.running()))
+        go.set()
+        finish(one, bench)
+    finally:
+        go.set()
+        one.close(5.0)
+    assert sorted(read_lines("out.jsonl")) == list(range(12))
+    run(plan, price=itemgetter("n"))
+    assert sorted(read_lines("out.jsonl")) == list(range(40))
+
+
+@pytest.mark.usefixtures("folder")
+def test_a_run_with_lanes_that_is_stopped_waits_for_no_message_that_keeps_failing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """0 fails for ever, and what was handled behind it comes again: the run ends after a while."""
+    monkeypatch.setattr("surepipe.pipelines.run.ways.GAPS_US", 50_000)
+
+    def price(order: dict[str, int]) -> int:
+        if order["n"] == 0:
+            raise ValueError("no price today")
+        return order["n"]
+
+    write_lines("in.jsonl", [{"key": n % 2, "n": n} for n in range(10)])
+    options = "layers: {stream: {start: earliest}}, route: {kind: sqlite, store: main}, key: key, lanes: 2"
+    text = SOURCE + INTAKE.replace("OPTIONS", options) + STAGE + OUT
+    plan = plan_of(text.replace("shop_stages", "test"))
+    bench = Bench(plan, price=price)
+    one = engine.PlanEngine(plan, "main", bench)
+    one.start()
+    try:
+        until(one, lambda: one.counters()["intake"].get("settled") == 5)
+        one.stop_sources()
+        finish(one, bench)
+    finally:
+        one.close(5.0)
+    assert sorted(read_lines("out.jsonl")) == [1, 3, 5, 7, 9]
+    run(plan, price=itemgetter("n"))
+    assert sorted(read_lines("out.jsonl")) == sorted([*range(10), 1, 3, 5, 7, 9])
 
 
 @pytest.mark.usefixtures("folder")

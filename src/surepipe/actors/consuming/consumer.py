@@ -131,6 +131,7 @@ class Work:
         *(
             "in_hand",
             "is_held",
+            "is_recalled",
             "key",
             "last",
             "left",
@@ -181,6 +182,8 @@ class Work:
         """What came of the message after ``done`` is not known yet."""
         self.has_left = False
         """Its consumer does not wait for that."""
+        self.is_recalled = False
+        """It ends after the message that is being handled, and the machine has the rest again."""
 
     @property
     def lost_with_it(self) -> int:
@@ -202,11 +205,19 @@ class Work:
         self.parked = list(self.left)
         self.left.clear()
 
+    def recall(self) -> None:
+        """No message after the one that is being handled: what is left goes back to the machine."""
+        if self.parked is None:
+            self.park()
+        self.is_recalled = True
+
     def unpark(self) -> bool:
         """The consumer has left the work: what is not done is there again. False when nothing is to go on."""
         parked, self.parked = self.parked, None
         is_left = self.done < self.last and not self.cancelled
-        if parked is None or not is_left or self.failure is not None or self.trouble is not None:
+        if self.failure is not None or self.trouble is not None:
+            return False
+        if parked is None or not is_left or self.is_recalled:
             return False
         self.left[:] = parked[self.done - self.last :]
         return True

@@ -20,6 +20,7 @@ from surepipe.actors.consuming.consumer import (
     Loop,
     TaskLoop,
     Work,
+    WorkOwner,
     WorkQueue,
     consume,
     consume_in_task,
@@ -224,6 +225,19 @@ class LaneQueue(WorkQueue):
     def running(self) -> list[Work]:
         with self._lock:
             return [*self._held, *(work for work, _ in self._running.values())]
+
+    def recall(self, owner: WorkOwner) -> list[Work]:
+        """Let lanes end after the message that each is at. Returns what no lane had begun, which is out of the
+        queue; the rest of what is in work comes back when its lane has left it."""
+        with self._lock:
+            waiting = [work for work in self._works if work.owner is owner]
+            self._works = deque(work for work in self._works if work.owner is not owner)
+            for work in waiting:
+                work.cancel()
+            for work in (*self._held, *(work for work, _ in self._running.values())):
+                if work.owner is owner:
+                    work.recall()
+            return waiting
 
     def is_handling_here(self) -> bool:
         """True on a thread that runs the handler."""

@@ -475,6 +475,17 @@ class ReceivingFace(Named):
                 *(self._noun, self.name, what),
             )
 
+    def _warn_of_repeats(self) -> None:
+        """With lanes: what is settled behind what is not comes again, as a place is one number."""
+        count, self.receiver.comes_again = self.receiver.comes_again, 0
+        if count:
+            what = "messages that were" if count > 1 else "message that was"
+            comes = "come" if count > 1 else "comes"
+            logger.warning(
+                "%s %s is closed before an older message was handled: %d %s handled %s again",
+                *(self._noun, self.name, count, what, comes),
+            )
+
     def _check_loop(self) -> None:
         """Raises MisuseError where no loop may take the messages."""
         self._check_unused()

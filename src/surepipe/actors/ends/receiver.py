@@ -157,6 +157,8 @@ class ReceiverEnd(NodeEnd):
         """
         self._asks_for_end = False
         self._look_again_at = 0
+        self.comes_again = 0
+        """At the end: so many messages were handled, and whoever receives next has them again."""
 
     def open(self) -> None:
         """From the node, which begins: start the clerks and open the route."""
@@ -699,6 +701,20 @@ class ReceiverEnd(NodeEnd):
         assert isinstance(host, ReceiverHost)
         return host
 
+    def fill_gaps(self, timeout: float) -> bool:
+        """Before ``stop_consuming``, with lanes: handle what waits below something that is handled or being
+        handled, and begin nothing above, so that nothing comes again. False when that takes longer."""
+        if not (self.has_lanes and self.node.is_started) or self._is_stopped or self.works.ended:
+            return True
+        try:
+            answer = self.ask(lambda host: self._receiver_of(host).fill_gaps())
+        except (LookupError, pykka.ActorDeadError, pykka.Timeout):
+            return True  # between two lives nothing is in work
+        host = cast("ReceiverHost", answer)
+        return self.works.signal.wait(
+            lambda: host.has_filled or self.works.ended or self._actor is not host, timeout
+        )
+
     def stop_consuming(self, timeout: float) -> bool:
         """Finish the message that is being handled, and take none after it. False when that takes longer."""
         self.works.cancel()
@@ -710,11 +726,7 @@ class ReceiverEnd(NodeEnd):
     def _have_ended(self, timeout: float) -> bool:
         """Wait for the ends of all that run the handler; False when one of them takes longer."""
         end = self.runtime.now() + round(timeout * 1_000_000)
-        busy = [
-            consumer
-            for consumer in self._consumers
-            if not consumer.join(max(0, end - self.runtime.now()) / 1_000_000)
-        ]
+        busy = [consumer for consumer in self._consumers if not consumer.join(self._left(end))]
         return not busy
 
     def _tell_lost(self) -> None:
@@ -745,10 +757,10 @@ class ReceiverEnd(NodeEnd):
         try:
             self.ask(self._close_machine)
             self._await_stored(end)
+            self.comes_again = self._actor.comes_again if self._actor is not None else 0
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
-        left = max(0, end - self.runtime.now()) / 1_000_000
-        is_ended = super().stop(max(left, 1.0)) and is_ended
+        is_ended = super().stop(max(self._left(end), 1.0)) and is_ended
         self._tell_lost()  # what was on its way to the handler when that was stopped
         if self._progress.alarm is not None:
             self._progress.alarm.close()

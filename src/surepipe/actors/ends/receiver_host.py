@@ -16,6 +16,7 @@ from surepipe.actors.consuming.consumer import (
     cause_of,
     error_text,
 )
+from surepipe.actors.consuming.lanes import LaneQueue
 from surepipe.actors.ends.sender import BUILD_AGAIN_US
 from surepipe.actors.host import Host, Surroundings
 from surepipe.actors.runtime import Alarm
@@ -167,6 +168,10 @@ class ReceiverHost(Host[ReceivingMachine]):
         self._last_frames: int | None = None
         """So many frames of what had arrived are not taken yet; None while all are taken."""
         self.closing = self.has_stored = False
+        self.filling = self.has_filled = False
+        """What waits below something settled is handled, and nothing above; and it is done."""
+        self.comes_again = 0
+        """At the end: so many messages are settled that whoever receives next has again."""
         self._passed_over: deque[Notice] = deque()
         self.perform_by_type[Deliver] = self._deliver
         self._trace: ReceiverTrace | None = None
@@ -289,8 +294,20 @@ class ReceiverHost(Host[ReceivingMachine]):
         )
         if self.ending and is_all and self.machine.idle and not self._has_more:
             self._works.end()
+        if self.filling:
+            self._tell_filled()
         if self.closing:
             self._tell_stored()
+
+    def _tell_filled(self) -> None:
+        if not self.has_filled and not self._stack.has_gaps:
+            self.has_filled = True
+            self._works.signal.notify()
+
+    @property
+    def _stack(self) -> ReceiverStack:
+        assert isinstance(self.machine, ReceiverStack), "a direction of a channel has no lanes"
+        return self.machine
 
     def _tell_stored(self) -> None:
         """Whoever closes this end waits for that: an answer that comes later finds nobody."""
@@ -317,6 +334,35 @@ class ReceiverHost(Host[ReceivingMachine]):
         if taken:
             self._frames_taken()
 
+    def fill_gaps(self) -> ReceiverHost:
+        """With lanes: handle what waits below something settled, and begin nothing above. ``has_filled`` when
+        that is done. A second call does nothing.
+
+        1. A lane is at message 3; another has handled 4 to 9. 2. The receiver ends after 3, and 1 and 2 wait for
+        their lane. 3. Its place can't pass 1, so whoever receives next handles 3 to 9 again.
+        """
+        if not (self.filling or self.closing):
+            self.filling = True
+            self.has_filled = not self.is_built or self._stack.answers_each
+            if not self.has_filled:
+                self._recall()
+        return self
+
+    def _recall(self) -> None:
+        assert isinstance(self._works, LaneQueue), "only lanes leave gaps"
+        recalled = self._works.recall(self)
+        self.perform(self._stack.fill_gaps(self.now()))
+        for work in recalled:
+            self._give_back(work)
+        self.look()
+
+    def _give_back(self, work: Work) -> None:
+        """Nobody is at this work, and the machine hands out again what of it is not done."""
+        if settled := self._news_of(work):
+            self.perform(self.machine.settled(work.ticket, settled, self.now()))
+        if work.done < work.last:
+            self.perform(self._stack.given_back(work.ticket, self.now()))
+
     def close(self) -> None:
         """Deliver nothing more; what is being handled is still reported and confirmed."""
         if self.is_built and not self.closing:
@@ -328,6 +374,8 @@ class ReceiverHost(Host[ReceivingMachine]):
             self.look()
             self._tell_passed_over()
             self.perform(self.machine.close(self.now()))
+            if isinstance(self.machine, ReceiverStack):
+                self.comes_again = self.machine.comes_again
             self._tell_stored()
 
     # Works.
@@ -365,7 +413,7 @@ class ReceiverHost(Host[ReceivingMachine]):
         """Works that lie next to each other and went well: they are told to the machine in one step."""
         answers: list[tuple[int, Ranges]] = []
         works = self._to_look_at
-        while works and works[0].failure is None and works[0].trouble is None:
+        while works and not _is_told_alone(works[0]):
             work = works.popleft()
             if settled := self._news_of(work):
                 answers.append((work.ticket, settled))
@@ -401,7 +449,11 @@ class ReceiverHost(Host[ReceivingMachine]):
             self._watcher.troubled(self, work)
             return
         # Only of a work that has ended: whoever is still at it must find its failure there, and go no further.
-        if work.failure is None or work in self._works:
+        if (work.failure is None and not work.is_recalled) or work in self._works:
+            return
+        if work.failure is None:
+            if not work.cancelled:
+                self._give_back(work)
             return
         (place, error), work.failure = work.failure, None
         cause = error.cause if isinstance(error, GiveUp) else error
@@ -467,3 +519,8 @@ class ReceiverHost(Host[ReceivingMachine]):
             if work.owner is self:
                 self._look_at(work)
                 self.taken(work)
+
+
+def _is_told_alone(work: Work) -> bool:
+    """More is to be said of this work than how far it came."""
+    return work.failure is not None or work.trouble is not None or work.is_recalled

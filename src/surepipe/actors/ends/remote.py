@@ -126,18 +126,30 @@ class LoneReceiver(HandlingFace):
     def close(self, timeout: float = EXIT_S) -> None:
         """Finish the message that is being handled, confirm or commit what is settled, and end.
 
-        What was not settled stays with the sender, or in the stream. A handler that is still busy after
-        ``timeout`` seconds is left alone. A second call does nothing. Raises MisuseError inside the handler.
+        With lanes messages that are older than one which is handled or being handled are handled, too: otherwise
+        that one would come again. What was not settled stays with the sender, or in the stream. A handler that is
+        still busy after ``timeout`` seconds is left alone. A second call does nothing. Raises MisuseError inside
+        the handler.
         """
         self._require_seconds(timeout, or_none=False)
         self.check_outside("close", loops=False)
-        if not self._is_closed:
-            self._closed()
-            self._end(timeout)
+        if self._is_closed:
+            return
+        self._closed()
+        runtime = self.receiver.runtime
+        end = runtime.now() + round(timeout * 1_000_000)
+        try:
+            self.receiver.fill_gaps(timeout)
+        except KeyboardInterrupt:
+            end = 0
+            raise
+        finally:
+            self._end(max(0, end - runtime.now()) / 1_000_000)
 
     def _end(self, timeout: float) -> None:
         if not self.receiver.stop(timeout):
             self._warn_of_busy()
+        self._warn_of_repeats()
 
     def counters(self) -> dict[str, int]:
         """Everything counted since the receiver was made, gauges of what stands now, ``link_...`` of a link."""

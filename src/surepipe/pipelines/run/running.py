@@ -629,6 +629,7 @@ class PlanEngine:
         if not self.faces[pipe.name].is_started:
             self.faces[pipe.name].abort()
             return
+        self._ways.begin_nothing_more(pipe.name)
         longest = PARTING_S if self._ways.leaves_some(pipe.name) else left()
         try:
             self.faces[pipe.name].close(min(longest, left()))

@@ -149,6 +149,8 @@ def _is_fed_elsewhere(face: AnyFace | None) -> bool:
 
 
 _SETTLES_EARLY = (Boundary.HANDED, Boundary.BEFORE)
+GAPS_US = 10_000_000
+"""So long a stop waits, with lanes, for messages that are older than a handled one: one may keep failing."""
 
 
 class Ways:
@@ -166,6 +168,7 @@ class Ways:
         self._once = once
         self._until_idle = until_idle
         self._is_stopping = False
+        self._gaps_until: int | None = None
         self._finished: set[str] = set()
         self._feeds: defaultdict[str, list[Feed]] = defaultdict(list)
 
@@ -184,6 +187,13 @@ class Ways:
     def stop(self) -> None:
         """From now on ends that receive from another process, or from a stream, take nothing more."""
         self._is_stopping = True
+
+    def begin_nothing_more(self, name: str) -> None:
+        """An end with lanes that receives from another process, or from a stream, is to be closed, stopped before
+        or not: it ends after the messages that it is at."""
+        face = self._faces[name]
+        if isinstance(face, PipeReceiver | StreamReceiver) and face.receiver.has_lanes:
+            face.receiver.stop_consuming(0.0)
 
     def finish_when_fed_up(self, pipe: PipePart) -> None:
         """Tell a pipe that nothing more comes, as soon as that is so."""
@@ -266,15 +276,23 @@ class Ways:
             return self._once and has_caught_up(face)
         return self._until_idle and has_handled_all(face)
 
-    @staticmethod
-    def _takes_no_more(face: Pipe | PipeReceiver | StreamReceiver) -> bool:
+    def _takes_no_more(self, face: Pipe | PipeReceiver | StreamReceiver) -> bool:
         """Its consumers have ended, after the message that they were at: only then may what is behind it end.
 
-        What waits is unsettled, and comes again, unless it counts as settled before it is processed.
+        What waits is unsettled, and comes again, unless it counts as settled before it is processed. With lanes
+        what is older than a message that was handled goes first: otherwise that one would come again.
         """
+        if not face.receiver.fill_gaps(0.0) and self._has_time_for_gaps(face):
+            return False
         if face.receiver.boundary in _SETTLES_EARLY and not has_handled_all(face):
             return False
         return face.receiver.stop_consuming(0.0)
+
+    def _has_time_for_gaps(self, face: Pipe | PipeReceiver | StreamReceiver) -> bool:
+        now = face.receiver.runtime.now()
+        if self._gaps_until is None:
+            self._gaps_until = now + GAPS_US
+        return now < self._gaps_until
 
 
 def _has_stored_all(face: Pipe | PipeSender | StreamSender) -> bool:

@@ -77,6 +77,7 @@ class Receiver(IndexReceiver):
 
     TRANSIENT: ClassVar[tuple[str, ...]] = (*IndexReceiver.TRANSIENT, "dedupe_window")
     ordered: ClassVar[bool] = False
+    answers_each: ClassVar[bool] = True
 
     def __init__(self, options: Dedupe, port: ReceiverPort, rng: Randomness) -> None:
         super().__init__(options, port, rng)

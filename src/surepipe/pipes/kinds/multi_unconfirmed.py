@@ -58,6 +58,7 @@ class Receiver(ConfirmingReceiver):
     """Delivers as frames arrive. What was settled is remembered to be confirmed, never to drop a repeat."""
 
     ordered: ClassVar[bool] = False
+    answers_each: ClassVar[bool] = True
     names_holes: ClassVar[bool] = True
     remembers: ClassVar[bool] = True
     confirms_units: ClassVar[bool] = False

@@ -1079,6 +1079,20 @@ class ReceiverStack(Stack):
         self.closing = True
         return self._end()
 
+    def fill_gaps(self, now: int) -> list[Effect]:
+        """Before ``close``, where messages are settled in any order: deliver only what is older than something
+        settled, and take nothing more. What is in work may be ``given_back``."""
+        self._begin(now)
+        self.closing = True
+        self.delivery.fill_gaps()
+        return self._end()
+
+    def given_back(self, ticket: int, now: int) -> list[Effect]:
+        """Nobody handles what of this ticket has no answer."""
+        self._begin(now)
+        self.delivery.given_back(ticket)
+        return self._end()
+
     def close(self, now: int) -> list[Effect]:
         """Deliver nothing more; what is in work may still be answered, and is still confirmed."""
         self._begin(now)
@@ -1131,6 +1145,21 @@ class ReceiverStack(Stack):
     def idle(self) -> bool:
         """True when nothing is in work: no delivery, retry, state write or dead letter is open."""
         return self.delivery.idle
+
+    @property
+    def has_gaps(self) -> bool:
+        """After ``fill_gaps``: True while something older than something settled is not, or is in work."""
+        return self.delivery.has_gaps
+
+    @property
+    def answers_each(self) -> bool:
+        """True when what is settled does not come again though something older is not settled."""
+        return all(layer.answers_each for layer in self.layers)
+
+    @property
+    def comes_again(self) -> int:
+        """So many messages are settled that whoever receives next has again, as something older is not settled."""
+        return 0 if self.answers_each else self.delivery.settled_ahead
 
     @property
     def is_stored(self) -> bool:

@@ -529,6 +529,25 @@ class DeliveryBase(ABC):
         """Why the key of a message can't be told that has no place to go; empty while there is none."""
         return ""
 
+    # The end of a receiver whose messages are settled in any order.
+
+    def fill_gaps(self) -> None:
+        """From now on hand out only what is older than something settled, and take nothing more."""
+
+    def given_back(self, number: int) -> None:
+        """Nobody handles what of this ticket has no answer: it waits again, before what stands behind it."""
+        raise AssertionError(f"{type(self).__name__} takes nothing back: ticket {number}")
+
+    @property
+    def has_gaps(self) -> bool:
+        """True while something that was taken is older than something settled, and not settled; or in work."""
+        return False
+
+    @property
+    def settled_ahead(self) -> int:
+        """How many messages are settled behind an older one that is not."""
+        return 0
+
     @property
     def idle(self) -> bool:
         """True when nothing is in work."""

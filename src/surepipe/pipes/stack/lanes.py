@@ -12,6 +12,10 @@ What is answered is settled at once, whatever is still in work before it. The la
 above an unsettled message as ranges; what they confirm or commit as a position never passes it. They also bound
 how far that goes: at the bound nothing more comes in, and a notice names the message that holds everything up.
 
+A receiver that ends in good order leaves nothing settled behind what is not: those below would let nobody know
+what is done above them. So at its end (``fill_gaps``) what is older than the newest settled message is handed out,
+and nothing else.
+
 A message whose key can't be told goes into no line: it becomes a dead letter at once. Where there is no place for
 those it stays unsettled until the receiver starts again, for instance with a key function that knows it.
 """
@@ -156,13 +160,18 @@ class LaneDelivery(DeliveryBase):
         self.run_bytes = 0
         self.stalled_for: dict[Speaker, int] = {}
         """Of each who speaks, the message that was told of as holding everything up."""
+        self.places: dict[Identity, int] = {}
+        """While gaps are filled: the order in which messages were taken."""
+        self.newest_settled = 0
+        """The highest of these places that is settled; nothing above it is handed out then."""
+        self.filling = False
 
     # From the outermost layer.
 
     def take(self, epoch: int, first: int, payloads: Sequence[bytes], producer: str = "") -> None:
         """Consecutive messages that the outermost layer hands over."""
         speaker, last = (producer, epoch), first + len(payloads) - 1
-        if self.stopped or self.closed:
+        if self.stopped or self.closed or self.filling:
             self.port.refuse_outermost(speaker, first, last)
             return
         self.unsettled.setdefault(speaker, RangeSet()).add(first, last)
@@ -214,10 +223,13 @@ class LaneDelivery(DeliveryBase):
     def finish_step(self) -> None:
         """Settle what was answered in this step, and deliver what may be delivered now."""
         self._settle_answered()
+        held = self._hold_what_is_newer() if self.filling else ()
         while self.due and self._retrying < self.options.lanes:
             self._hand_out(self.due.popleft())
         while self.ready and len(self.tickets) < self.ahead:
             self._hand_out(self.ready.popleft())
+        for waiting, keys in held:
+            waiting.extend(keys)
         self._tell_who_holds_up()
         self._save_next()
 
@@ -249,6 +261,8 @@ class LaneDelivery(DeliveryBase):
             last, following = taken[-1], waiting[0]
             is_apart = following.speaker != last.speaker
             if is_apart or following.seq <= last.seq:  # a repeat that its layer lets through
+                break
+            if self.filling and self._is_newer(following):
                 break
             taken.append(waiting.popleft())
         return taken
@@ -372,6 +386,10 @@ class LaneDelivery(DeliveryBase):
             self._forget(*settled)
 
     def _forget(self, speaker: Speaker, first: int, last: int) -> None:
+        if self.filling:
+            producer, epoch = speaker
+            places = [self.places.get((producer, epoch, seq), 0) for seq in range(first, last + 1)]
+            self.newest_settled = max(self.newest_settled, *places)
         if self.failing:
             for producer, epoch, seq in [*self.failing]:
                 if (producer, epoch) == speaker and first <= seq <= last:
@@ -453,6 +471,53 @@ class LaneDelivery(DeliveryBase):
         return taken >= self.window.count or self.run_bytes >= self.window.size_bytes
 
     # The end of a receiver.
+
+    def fill_gaps(self) -> None:
+        self.filling, place = True, 0
+        for (producer, epoch), first, last, _ in self.runs:
+            unsettled = self.unsettled.get((producer, epoch), RangeSet())
+            for seq in range(first, last + 1):
+                place += 1
+                self.places[producer, epoch, seq] = place
+                if seq not in unsettled:
+                    self.newest_settled = place
+
+    def _is_newer(self, message: LaneMessage) -> bool:
+        """Newer than all that is settled."""
+        return self.places.get(message.identity, 0) > self.newest_settled
+
+    def _hold_what_is_newer(self) -> list[tuple[deque[Key], list[Key]]]:
+        """Take out keys whose turn has come, and whose next message is none to hand out now."""
+        held: list[tuple[deque[Key], list[Key]]] = []
+        for waiting in (self.due, self.ready):
+            newer = [key for key in waiting if self._is_newer(self.lines[key][0])]
+            for key in newer:
+                waiting.remove(key)
+            held.append((waiting, newer))
+        return held
+
+    def given_back(self, number: int) -> None:
+        ticket = self._ticket(number)
+        if ticket is not None:
+            self._take_back(number, ticket)
+            if not (self.closed or self.stopped):
+                self.ready.append(ticket.key)
+
+    @property
+    def has_gaps(self) -> bool:
+        if self.closed or self.stopped:
+            return False
+        waiting = (line[0] for line in self.lines.values() if line)
+        is_open = bool(self.tickets or self.postings)
+        return is_open or not all(self._is_newer(message) for message in waiting)
+
+    @property
+    def settled_ahead(self) -> int:
+        if not self.runs:
+            return 0
+        speaker, first, *_ = self.runs[0]
+        span = self.run_count - max(0, self._oldest(speaker) - first)
+        return max(0, span - sum(ranges.count() for ranges in self.unsettled.values()))
 
     @property
     def keyless_for(self) -> str:

@@ -311,6 +311,8 @@ class ReceiverLayer(ABC):
     """True when at most one delivery to the boundary may be outstanding."""
     holds_early: ClassVar[bool] = False
     """True when it holds what comes early, within a bounded span, and tells of a hole that stays."""
+    answers_each: ClassVar[bool] = False
+    """True when what is settled does not come again though something older is not settled."""
 
     def __init__(self, options: Any, port: ReceiverPort, rng: Randomness) -> None:
         """Each kind takes the options of its own."""

@@ -54,6 +54,8 @@ class StreamReaders:
     _found: dict[tuple[str, str, str], list[Place]] = field(
         default_factory=dict[tuple[str, str, str], list[Place]]
     )
+    _readers: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """What was found of each stream: the same for all of its channels."""
 
     def see(self, row: Row) -> None:
         """A row ``start``, or ``passed``; others say nothing of this."""
@@ -73,6 +75,7 @@ class StreamReaders:
 
     def _see_start(self, row: Row) -> None:
         self._found.clear()
+        self._readers.clear()
         pipe, facts = row.pipe.partition("@")[0], facts_of(row)
         stream, reader = str(facts.get("stream", pipe)), facts.get("reader")
         if stream != pipe:
@@ -115,6 +118,12 @@ class StreamReaders:
         return [(name + at + producer, f"{name}:{node}") for name in names]
 
     def _all_of(self, stream: str) -> list[str]:
+        found = self._readers.get(stream)
+        if found is None:
+            found = self._readers[stream] = self._readers_of(stream)
+        return found
+
+    def _readers_of(self, stream: str) -> list[str]:
         wordless = {
             self._former(pipe)
             for pipe in set(self._wordless.values())

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias, cast
 
 import surepipe.audit.bulk.statements as sql
@@ -37,10 +38,10 @@ from surepipe.audit.trace_audit import (
     Deliveries,
     MissingNumbers,
     Rest,
+    epoch_of,
     untold_text,
 )
 from surepipe.core.claims import Atom
-from surepipe.core.ranges import RangeSet
 from surepipe.errors import ConfigurationError
 
 # What traces say of themselves: who ran, what was promised, how it ended, and where rows are missing.
@@ -453,7 +454,7 @@ class _Judgement:
         for name, cell, kind, *cells in self.engine.rows(sql.HANDED):
             epoch, low, high = integers((cell, *cells))
             found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
-            found.setdefault((str(name), epoch), RangeSet()).add(low, high)
+            epoch_of(found, str(name), epoch).add(low, high)
         keyed = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.KEYED)]
         handed = [row for row in keyed if row.kind == Kind.DELIVERED]
         came = _by_time([*self._passed(), *keyed[len(handed) :]])
@@ -628,14 +629,18 @@ class _Judgement:
         """How many of those that were never accepted may have been, where the sent log can't tell of it."""
         if self.has_trimmed_start and channel not in self.by_traces:
             return strangers
-        unnumbered = sum(
-            max(1, row.count)
-            for row in self.facts.rows
-            if row.kind == Kind.UNKNOWN and row.pipe == channel and not row.epoch
-        )
         is_cut_short = self.facts.rest.is_cut_short(self.senders.get(channel, ""))
         behind = self._behind_the_end().get(channel, 0) if self.facts.rows and is_cut_short else 0
-        return min(strangers, behind + unnumbered)
+        return min(strangers, behind + self._unnumbered[channel])
+
+    @cached_property
+    def _unnumbered(self) -> Counter[str]:
+        """How many submits of each channel have no known outcome, and no number."""
+        found = Counter[str]()
+        for row in self.facts.rows:
+            if row.kind == Kind.UNKNOWN and not row.epoch:
+                found[row.pipe] += max(1, row.count)
+        return found
 
     def _behind_the_end(self) -> dict[str, int]:
         if self._behind is None:

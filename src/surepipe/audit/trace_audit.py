@@ -39,6 +39,8 @@ _WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED
 CASES = 10
 CHANNELS_MAX = 3
 """So many channels of a pipe are told one by one where the same holds of all."""
+NEEDS_ALL = frozenset(("P2", "P6g"))
+"""What a message breaks that a stream let go."""
 REPEATS = frozenset(("P3", "P4"))
 """What a message breaks that comes out again."""
 LOADED = '"loaded":true'
@@ -125,7 +127,8 @@ class AuditFinding:
     def told(self, *, promised: bool = True) -> str:
         """In words; what nobody promised is not called broken."""
         if self.outcome is PropertyOutcome.VIOLATED and not promised:
-            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times)"
+            why = f": {self.why}" if self.why else ""
+            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times){why}"
         times = (
             f" {self.count} times"
             if self.outcome is PropertyOutcome.VIOLATED and self.count > 1
@@ -304,6 +307,14 @@ class _Edges:
         since_us = self.latest.get(book.pipe, 0)
         return self.rest.of(book.pipe, since_us, is_behind=owed.highest() > reached)
 
+    def is_let_go(self, book: PipeHistory, owed: RangeSet) -> bool:
+        """True when all that is missing was gone when the reader began."""
+        gone = self.readers.let_go.get(book.pipe)
+        if gone is None or not owed:
+            return False
+        ((_, position, _),) = book.positions.find(*gone, 1)
+        return owed.highest() <= position
+
     def hole(self, pipe: str) -> str:
         """Why nothing can be told of this pipe, if so."""
         if self.broken:
@@ -458,6 +469,13 @@ class Deliveries:
         return ""
 
 
+class LetGo(StrEnum):
+    """What a stream had let go before a reader began: nobody had read it, or another reader may have."""
+
+    UNREAD = "unread"
+    READ_BY_OTHERS = "read by others"
+
+
 @dataclass
 class Rest:
     """Tells which pipes are at rest, from the last rows of their nodes."""
@@ -550,16 +568,27 @@ class Rest:
         )
 
     def promised(
-        self, claim: Claim, faults: Iterable[str], pipe: str, sender: str, *, has_dead: bool
+        self,
+        claim: Claim,
+        faults: Iterable[str],
+        pipe: str,
+        sender: str,
+        *,
+        has_dead: bool,
+        let_go: LetGo | None = None,
     ) -> frozenset[str]:
-        """The properties that a claim holds a pipe to, under these faults and those that the trace shows."""
+        """The properties that a claim holds a pipe to, under these faults and those that the trace shows.
+        ``let_go``: whose turn it was to read what is missing, and the stream had let go."""
         occurring = (*faults, *self._faults(pipe, sender, has_dead=has_dead))
         held = claimed(claim, occurring)
-        nodes = self._nodes_of(pipe)
-        if self.came_again.isdisjoint(nodes):
-            return held
-        # As behind a crash the next life was handed again what was behind the position; nothing may be lost.
-        return held & claimed(claim, (*occurring, Fault.RECEIVER_CRASH)) | held - REPEATS
+        if not self.came_again.isdisjoint(self._nodes_of(pipe)):
+            # As behind a crash the next life was handed again what was behind the position; nothing may be lost.
+            held &= claimed(claim, (*occurring, Fault.RECEIVER_CRASH)) | held - REPEATS
+        if let_go is LetGo.READ_BY_OTHERS:
+            return held - NEEDS_ALL
+        if let_go is LetGo.UNREAD:
+            return held & (claimed(claim, (*occurring, Fault.STORE_TRIM)) | held - NEEDS_ALL)
+        return held
 
     def _faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
         """Faults that the trace itself shows. Claims need not hold under those that they don't cover."""
@@ -719,7 +748,12 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
         findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
     promised = edges.rest.promised(
-        claim, judge.settings.faults, book.pipe, book.sender, has_dead=dead > 0
+        claim,
+        judge.settings.faults,
+        book.pipe,
+        book.sender,
+        has_dead=dead > 0,
+        let_go=let_go_to(edges.readers, book.pipe) if edges.is_let_go(book, owed) else None,
     )
     return PipeAudit(
         pipe=book.pipe,
@@ -744,6 +778,11 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     )
 
 
+def let_go_to(readers: StreamReaders, pipe: str) -> LetGo:
+    """Who may have read what was gone when the reader of this channel began."""
+    return LetGo.UNREAD if readers.is_first(pipe) else LetGo.READ_BY_OTHERS
+
+
 def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     owed = judge.books.owed(book)
     count = owed.count()
@@ -754,7 +793,8 @@ def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     if count and doubtful >= count and judge.books.is_confirmed_by_store(book.pipe):
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, count, why=IN_WORK.format(count))
     before = sum(last - first + 1 for first, last in book.optional) if not count else 0
-    if why := edges.readers.why_unknown(book.pipe, before):
+    readers = edges.readers
+    if why := readers.why_unknown(book.pipe, before) or readers.why_unmet(book.pipe, count):
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, why=why)
     if not count:
         why = BY_CONFIRM.format(by_confirm)
@@ -764,7 +804,8 @@ def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
         Violation("P2", NAMES["P2"], step, never_came_out(first, last), book.pipe, position=first)
         for first, last in owed.lowest(CASES)
     )
-    return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases)
+    why = edges.readers.why_let_go(book.pipe, count) if edges.is_let_go(book, owed) else ""
+    return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases, why)
 
 
 def _finding(judge: Judge, book: PipeHistory, edges: _Edges, property_id: str) -> AuditFinding:

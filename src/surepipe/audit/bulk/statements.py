@@ -38,6 +38,14 @@ UNION ALL SELECT a.channel, a.epoch, a.low, a.high, a.node FROM ({ACCEPTED}) a
   JOIN sent_by_traces s ON a.channel = s.channel
 """
 
+ACCEPTED_BEFORE_STREAM = f"""
+SELECT a.channel, a.epoch, a.low,
+  CASE WHEN a.epoch = f.epoch THEN least(a.high, f.low - 1) ELSE a.high END AS high, a.node
+FROM ({ACCEPTED}) a JOIN first_in_stream f ON a.channel = f.channel
+WHERE a.epoch < f.epoch OR (a.epoch = f.epoch AND a.low < f.low)
+"""
+"""What traces tell of that a stream has no more."""
+
 SETTLED = """
 SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, time_us, incarnation AS life, step,
   'settled' AS role

@@ -280,10 +280,9 @@ def test_a_reader_that_begins_at_an_index_is_owed_what_is_behind_it(posts: Posts
     assert in_bulk.is_held
 
 
-def test_a_reader_that_is_registered_later_is_not_owed_what_was_trimmed_by_then(
-    tmp_path: Path,
-) -> None:
-    """It begins with the earliest that there is, and what a later one finds trimmed away is lost to it."""
+def test_what_a_stream_let_go_before_a_reader_began_is_lost_to_it(tmp_path: Path) -> None:
+    """It reads from the earliest on. A forced retention promises none of it, and what a reader from index 1 on
+    finds trimmed away is lost to it, too."""
     posts = Posts(tmp_path, KEEP)
     posts.send("of one who is never heard again", pipe="gone")
     posts.send(*("x" * 100 + str(number) for number in range(COUNT)))
@@ -292,12 +291,107 @@ def test_a_reader_that_is_registered_later_is_not_owed_what_was_trimmed_by_then(
     exact, in_bulk = posts.judged()
     lost = exact.pipe("posts/stats@posts").lost
     assert 0 < lost < COUNT
-    assert (one := exact.pipe("posts/mail%40home@posts")).sent == COUNT - lost
-    assert one.unknown == lost
+    one = exact.pipe("posts/mail%40home@posts")
+    assert (one.sent, one.lost, one.unknown) == (COUNT, lost, 0)
+    assert (
+        f"the stream's retention let {lost} go before reader posts/mail%40home"
+        in one.finding("P2").why
+    )
     for judged in (exact.judged, in_bulk.judged):
-        assert no_loss(judged(), one.pipe).standing is Standing.HELD
+        told = [each.promise for each in judged() if each.part == one.pipe]
+        assert not {"no-loss", "gap-free"} & {*told}
+        assert "no-duplicate" in told
         assert no_loss(judged(), "posts/mail%40home@gone").standing is Standing.UNJUDGED
         assert no_loss(judged(), "posts/stats@posts").standing is Standing.BROKEN
+
+
+def begins_late(tolerates: list[str], *, before: str = "", **reader: object) -> list[Row]:
+    """Ten messages, and a reader that tells that it begins behind the sixth, as ``reader`` says. ``before``: the
+    name of one that began, and had all of them, before it."""
+    told, run = Told(), (1, 1, 10)
+    facts = {"claim": dict.fromkeys(map(str, Atom), tolerates), "confirms": "stored"}
+    told.tell("posts/sender", Kind.START, "posts@posts", detail=json.dumps(facts))
+    told.tell("posts/sender", Kind.ACCEPTED, "posts@posts", run)
+    told.tell("posts/sender", Kind.END, "posts@posts", detail=AT_REST)
+    if before:
+        other = json.dumps(facts | {"reader": before, "start": "earliest"})
+        told.tell("other/receiver", Kind.START, "posts", detail=other)
+        told.tell("other/receiver", Kind.SETTLED, "posts@posts", run)
+        told.tell("other/receiver", Kind.END, "posts", detail=AT_REST)
+    told.tell("posts/receiver", Kind.START, "posts", detail=json.dumps(facts | reader))
+    began = '{"began":true}'
+    told.tell("posts/receiver", Kind.PASSED, "posts@posts", (1, 6, 5), detail=began)
+    told.tell("posts/receiver", Kind.SETTLED, "posts@posts", (1, 7, 10))
+    told.tell("posts/receiver", Kind.END, "posts", detail=AT_REST)
+    return told.rows
+
+
+LATE: dict[str, tuple[list[Row], tuple[int, int], Standing | None]] = {
+    "nobody had read them": (
+        begins_late(["store-trim"], reader="posts", start="earliest"),
+        (10, 6),
+        Standing.BROKEN,
+    ),
+    "the retention is forced": (begins_late([], reader="posts", start="earliest"), (10, 6), None),
+    "another one had read them": (
+        begins_late(["store-trim"], before="mail", reader="posts", start="earliest"),
+        (10, 6),
+        None,
+    ),
+    "it reads from the latest on": (
+        begins_late(["store-trim"], reader="posts", start="latest"),
+        (4, 0),
+        Standing.HELD,
+    ),
+    "an older trace has no start": (
+        begins_late(["store-trim"], reader="posts"),
+        (4, 0),
+        Standing.UNJUDGED,
+    ),
+    "an older trace has no reader": (begins_late(["store-trim"]), (4, 0), Standing.UNJUDGED),
+}
+
+
+@pytest.mark.parametrize("case", LATE)
+def test_what_was_before_a_reader_is_left_out_only_where_it_was_to_be(
+    case: str, tmp_path: Path
+) -> None:
+    """Sent and lost, and what is said of no-loss: None where nobody promised it. Never fewer in silence."""
+    rows, numbers, standing = LATE[case]
+    write_trace(rows, file := tmp_path / "trace.jsonl")
+    place = place_of(str(file))
+    in_bulk, exact = judge(DuckEngine(), Question(place, place)), audit(rows)
+    assert_as_row_by_row(in_bulk, rows)
+    one = next(pipe for pipe in exact.pipes if "mail" not in pipe.pipe)
+    assert (one.sent, one.lost) == numbers
+    for judged in (exact.judged, in_bulk.judged):
+        told = {each.promise: each for each in judged() if each.part == one.pipe}
+        assert told["no-duplicate"].standing is Standing.HELD
+        assert (told["no-loss"].standing if "no-loss" in told else None) is standing
+    lines = "\n".join([*exact.lines(), *in_bulk.lines()])
+    words = "let 6 go before reader posts began, which reads from the earliest on"
+    assert lines.count(words) == (2 if one.lost else 0)
+
+
+def test_a_trimmed_stream_beside_its_traces_is_judged_by_what_they_say_was_accepted(
+    tmp_path: Path,
+) -> None:
+    """The stream has no more what it let go; the trace of the sender tells of it."""
+    path = tmp_path / "posts.db"
+    posts = Posts(tmp_path, KEEP)
+    posts.store = store = SqliteStore(path)
+    posts.send("of one who is never heard again", pipe="gone")
+    posts.send(*("x" * 100 + str(number) for number in range(COUNT)))
+    posts.read("posts")
+    store.close()
+    question = Question(place_of(f"{path}#posts"), place_of(str(posts.folder)), at_rest=True)
+    found = judge(DuckEngine(), question)
+    exact = audit(*posts.traces)
+    assert (one := found.channel("posts@posts")).lost > 0
+    assert one.sum == exact.pipe("posts@posts").sum
+    assert Atom.NO_LOSS not in one.promised
+    assert found.channel("posts@gone").sent == 1
+    assert no_loss(found.judged(), "posts@gone").standing is Standing.UNJUDGED
 
 
 def test_a_producer_who_comes_later_owes_all_to_a_reader(posts: Posts) -> None:

@@ -50,6 +50,33 @@ def test_the_list_says_who_is_behind_and_one_of_them_is_forgotten(surepipe: Comm
     assert "has no reader 'tab-1'; it has 'shop/intake'" in again.err
 
 
+def read(message: object) -> None:
+    """A handler."""
+
+
+def test_readers_whose_places_are_in_other_stores_are_listed_as_that(surepipe: Command) -> None:
+    """They have left word in the store of the stream; one of them comes twice, and is told once."""
+    with SqliteStore("shop.db") as store, SqliteStore("other.db") as other:
+        for reader in ("counts", "archive", "counts"):
+            layer = {"stream": {"start": "earliest", "reader": reader}}
+            with StreamReceiver("shop/intake", layer, store=store, state=other) as receiver:
+                receiver.receive(read)
+                assert receiver.catch_up(20)
+    listed = surepipe("readers", "shop.db#shop/intake")
+    assert listed.out.splitlines() == [
+        "shop.db#shop/intake  4 readers",
+        "  shop/intake: 0 to read, from 3 on",
+        "  tab-1: 2 to read, from 1 on",
+        "  archive: its place is kept elsewhere",
+        "  counts: its place is kept elsewhere",
+    ]
+    in_json = surepipe("readers", "shop.yaml", "--json").json
+    assert in_json["main/shop/intake"][-1] == {"reader": "counts", "next": None, "lag": None}
+    refused = surepipe("readers", "shop.db#shop/intake", "--forget", "counts")
+    assert refused.code == Exit.UNUSABLE
+    assert "the place of 'counts' is kept elsewhere" in refused.err
+
+
 def test_a_stream_that_no_pipe_goes_through_is_refused(surepipe: Command) -> None:
     """With those that there are."""
     refused = surepipe("readers", "shop.yaml", "main/other")

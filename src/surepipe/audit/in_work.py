@@ -69,18 +69,19 @@ class LateRows:
         self._moved: dict[Key, list[Row]] = {}
         self._late: set[Key] = set()
         told: dict[Place, RangeSet] = {}
-        ahead: list[tuple[Row, Passed]] = []
+        ahead: dict[str, list[tuple[Row, Passed]]] = {}
         passed = Passed()
         for row in rows:
             if row.kind == Kind.PASSED:
                 one = Passed()
                 one.see(row)
-                ahead.append((row, one))
+                ahead.setdefault(row.pipe, []).append((row, one))
                 passed.see(row)
             elif row.kind in (Kind.SETTLED, Kind.DEAD) and row.count and not row.layer:
                 known = told.setdefault((row.pipe, row.epoch), RangeSet())
                 if passed.covers(row) and not known.covers(row.seq, row.last):
-                    first = next((at for at, one in ahead if one.covers(row)), None)
+                    told_of = ahead.get(row.pipe, ())
+                    first = next((at for at, one in told_of if one.covers(row)), None)
                     if first is not None:
                         self.moved.append((row, first))
                         self._moved.setdefault(_key(first), []).append(row)

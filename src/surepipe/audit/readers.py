@@ -21,6 +21,13 @@ BEGAN_LATER = (
     "reader {} began at {}, and no trace tells whether the {} before the first that came to it "
     "were there before"
 )
+LET_GO = "the stream's retention let {} go before reader {} began, which reads from the earliest on"
+NEVER_MET = (
+    "reader {} began when the stream had let its beginning go, and no trace tells whether the {} that never "
+    "came to it were there before"
+)
+SOMEWHERE = "a place that no trace tells"
+"""Where a reader began whose trace has no word of its ``start``, as those of older versions."""
 _FROM_THE_START = frozenset(("", "earliest", "1"))
 Speaker: TypeAlias = tuple[str, str]
 """Run and node: the readers of a stream have nodes of the same name."""
@@ -50,10 +57,21 @@ class StreamReaders:
     """Of each channel of such a reader, the first message that is owed to it."""
     _told: set[str] = field(default_factory=set[str])
     """The channels of which it has told that itself; of others it is the first that came."""
+    let_go: dict[str, Message] = field(default_factory=dict[str, Message])
+    """Of each channel of a reader that was to read all of its stream, and began when the beginning was gone: the
+    last message that was gone."""
+    _late: set[str] = field(default_factory=set[str])
+    """These readers."""
+    _reads_all: set[str] = field(default_factory=set[str])
+    """The readers that tell that they read from the earliest on."""
+    _began_us: dict[str, int] = field(default_factory=dict[str, int])
+    """When the first life of each reader began."""
 
     _found: dict[tuple[str, str, str], list[Place]] = field(
         default_factory=dict[tuple[str, str, str], list[Place]]
     )
+    _readers: dict[str, list[str]] = field(default_factory=dict[str, list[str]])
+    """What was found of each stream: the same for all of its channels."""
 
     def see(self, row: Row) -> None:
         """A row ``start``, or ``passed``; others say nothing of this."""
@@ -61,10 +79,18 @@ class StreamReaders:
             self._see_start(row)
         elif row.kind == Kind.PASSED and BEGAN in row.detail:
             for pipe, _ in self.places(row.run, row.node, row.pipe):
-                last = (row.epoch, row.seq + 1)
-                self.first[pipe] = max(self.first.get(pipe, last), last)
-                self._told.add(pipe)
-                self._starts.setdefault(pipe.partition("@")[0], "earliest")
+                self._see_beginning(pipe, row)
+
+    def _see_beginning(self, pipe: str, row: Row) -> None:
+        reader = pipe.partition("@")[0]
+        if reader in self._reads_all:
+            self._late.add(reader)
+            self.let_go[pipe] = max(self.let_go.get(pipe, (0, 0)), (row.epoch, row.seq))
+            return
+        first = (row.epoch, row.seq + 1)
+        self.first[pipe] = max(self.first.get(pipe, first), first)
+        if self._starts.setdefault(reader, SOMEWHERE) != SOMEWHERE:
+            self._told.add(pipe)
 
     def came(self, pipe: str, message: Message) -> None:
         """This one was handed over, after all rows were seen."""
@@ -73,6 +99,7 @@ class StreamReaders:
 
     def _see_start(self, row: Row) -> None:
         self._found.clear()
+        self._readers.clear()
         pipe, facts = row.pipe.partition("@")[0], facts_of(row)
         stream, reader = str(facts.get("stream", pipe)), facts.get("reader")
         if stream != pipe:
@@ -87,13 +114,17 @@ class StreamReaders:
         self._own[row.run, row.node] = name
         self._names.setdefault(stream, set()).add(name)
         self._named.setdefault(pipe, set()).add(name)
+        self._began_us[name] = min(self._began_us.get(name, row.time_us), row.time_us)
         if (start := str(facts.get("start", ""))) not in _FROM_THE_START:
             self._starts[name] = start
+        elif start:
+            self._reads_all.add(name)
 
     @property
     def are_plain(self) -> bool:
         """Every row stands where it belongs."""
-        return not self._starts and all(names == {one} for one, names in self._names.items())
+        is_named_so = all(names == {one} for one, names in self._names.items())
+        return is_named_so and not self._starts and not self._streams
 
     def places(self, run: str, node: str, pipe: str) -> list[Place]:
         """Where what this node tells of a pipe belongs."""
@@ -115,6 +146,12 @@ class StreamReaders:
         return [(name + at + producer, f"{name}:{node}") for name in names]
 
     def _all_of(self, stream: str) -> list[str]:
+        found = self._readers.get(stream)
+        if found is None:
+            found = self._readers[stream] = self._readers_of(stream)
+        return found
+
+    def _readers_of(self, stream: str) -> list[str]:
         wordless = {
             self._former(pipe)
             for pipe in set(self._wordless.values())
@@ -130,6 +167,25 @@ class StreamReaders:
     def begins_at(self, pipe: str) -> str:
         """Where the reader of this pipe begins that does not read all of its stream; empty for one that does."""
         return self._starts.get(pipe.partition("@")[0], "")
+
+    def is_first(self, pipe: str) -> bool:
+        """Whether no other reader of its stream had begun before the reader of this channel, as the traces tell.
+        What another one had read a stream may let go."""
+        own = pipe.partition("@")[0]
+        since_us = self._began_us.get(own, 0)
+        names = next((names for names in self._names.values() if own in names), set[str]())
+        return all(self._began_us[name] >= since_us for name in names)
+
+    def why_let_go(self, pipe: str, missing: int) -> str:
+        """What became of these, which are all that a channel lacks, and were gone when its reader began."""
+        return LET_GO.format(missing, pipe.partition("@")[0])
+
+    def why_unmet(self, pipe: str, missing: int) -> str:
+        """Why nobody knows whether these were lost, of a channel of which its reader never met a message; else
+        empty."""
+        reader = pipe.partition("@")[0]
+        is_unmet = missing and reader in self._late and pipe not in self.let_go
+        return NEVER_MET.format(reader, missing) if is_unmet else ""
 
     def why_unknown(self, pipe: str, before: int) -> str:
         """Why nobody knows whether these many were lost to a reader; empty where none may be."""

@@ -20,6 +20,7 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.in_work import KilledWork, LateRows, Life, left_behind, life_of
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.properties.base import NAMES
+from surepipe.audit.properties.coverage import Notes
 from surepipe.audit.properties.delivery import Disorder, Order, never_came_out
 from surepipe.audit.properties.judge import Judge
 from surepipe.audit.properties.ledger import PipeHistory
@@ -38,6 +39,8 @@ _WORDS: Mapping[str, str] = {one: _ATOMS.get(one, NAMES[one]) for one in AUDITED
 CASES = 10
 CHANNELS_MAX = 3
 """So many channels of a pipe are told one by one where the same holds of all."""
+NEEDS_ALL = frozenset(("P2", "P6g"))
+"""What a message breaks that a stream let go."""
 REPEATS = frozenset(("P3", "P4"))
 """What a message breaks that comes out again."""
 LOADED = '"loaded":true'
@@ -124,7 +127,8 @@ class AuditFinding:
     def told(self, *, promised: bool = True) -> str:
         """In words; what nobody promised is not called broken."""
         if self.outcome is PropertyOutcome.VIOLATED and not promised:
-            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times)"
+            why = f": {self.why}" if self.why else ""
+            return f"{self.id} {self.name}: not promised here, and it did not hold ({self.count} times){why}"
         times = (
             f" {self.count} times"
             if self.outcome is PropertyOutcome.VIOLATED and self.count > 1
@@ -290,6 +294,10 @@ class _Edges:
     readers: StreamReaders
     by_confirm: Mapping[str, int] = field(default_factory=dict[str, int])
     doubtful: Mapping[str, int] = field(default_factory=dict[str, int])
+    cases: dict[tuple[str, str], list[Violation]] = field(
+        default_factory=dict[tuple[str, str], list[Violation]]
+    )
+    """Of each property and pipe, what was found."""
 
     def is_at_rest(self, book: PipeHistory, owed: RangeSet) -> bool:
         """True when nothing more comes out. Where nothing is missing, two clocks need not agree."""
@@ -298,6 +306,14 @@ class _Edges:
         reached = self.deliveries.reached(book)
         since_us = self.latest.get(book.pipe, 0)
         return self.rest.of(book.pipe, since_us, is_behind=owed.highest() > reached)
+
+    def is_let_go(self, book: PipeHistory, owed: RangeSet) -> bool:
+        """True when all that is missing was gone when the reader began."""
+        gone = self.readers.let_go.get(book.pipe)
+        if gone is None or not owed:
+            return False
+        ((_, position, _),) = book.positions.find(*gone, 1)
+        return owed.highest() <= position
 
     def hole(self, pipe: str) -> str:
         """Why nothing can be told of this pipe, if so."""
@@ -326,6 +342,15 @@ class _Steps:
         self._next[key] = row.step + 1
 
 
+Epochs: TypeAlias = dict[str, dict[int, RangeSet]]
+"""Of each pipe and epoch these numbers. By the pipe first: a trace may have thousands, and each is asked for."""
+
+
+def epoch_of(known: Epochs, pipe: str, epoch: int) -> RangeSet:
+    """The numbers of this epoch, to be added to."""
+    return known.setdefault(pipe, {}).setdefault(epoch, RangeSet())
+
+
 @dataclass
 class MissingNumbers:
     """Looks for messages of a pipe that no row speaks of, though rows speak of those around them.
@@ -334,7 +359,7 @@ class MissingNumbers:
     a journal may have holes, and begin anywhere: the rest was settled before the trace began.
     """
 
-    told: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    told: Epochs = field(default_factory=dict[str, dict[int, RangeSet]])
     fresh: dict[tuple[str, int], int] = field(default_factory=dict[tuple[str, int], int])
     """The lowest number that a sender gave while it told of it."""
 
@@ -352,7 +377,7 @@ class MissingNumbers:
                 self.give(row.pipe, row.epoch, row.seq)
 
     def tell(self, pipe: str, epoch: int, first: int, last: int) -> None:
-        self.told.setdefault((pipe, epoch), RangeSet()).add(first, last)
+        epoch_of(self.told, pipe, epoch).add(first, last)
 
     def give(self, pipe: str, epoch: int, first: int) -> None:
         """A sender gave this number now."""
@@ -361,9 +386,9 @@ class MissingNumbers:
     def missing(self, pipe: str) -> str:
         """What is missing of a pipe, in words; empty when nothing is."""
         found: list[str] = []
-        for (name, epoch), told in sorted(self.told.items()):
-            fresh = self.fresh.get((name, epoch))
-            if name != pipe or fresh is None:
+        for epoch, told in sorted(self.told.get(pipe, {}).items()):
+            fresh = self.fresh.get((pipe, epoch))
+            if fresh is None:
                 continue
             lowest = next(iter(told))[0]
             start = 1 if lowest == fresh else fresh
@@ -379,14 +404,14 @@ class Deliveries:
     """Compares what was handed over with what came out: nothing may come out that was not handed over, and with
     lanes the messages of one key come out in their order."""
 
-    handed: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
-    came: dict[tuple[str, int], RangeSet] = field(default_factory=dict[tuple[str, int], RangeSet])
+    handed: Epochs = field(default_factory=dict[str, dict[int, RangeSet]])
+    came: Epochs = field(default_factory=dict[str, dict[int, RangeSet]])
     keyed: set[str] = field(default_factory=set[str])
     """Pipes that tell keys."""
     late: Counter[str] = field(default_factory=Counter[str])
     """How many messages of each pipe came out after a later one of their key, for the first time."""
-    _keys: dict[tuple[str, int], dict[str, RangeSet]] = field(
-        default_factory=dict[tuple[str, int], dict[str, RangeSet]]
+    _keys: dict[tuple[str, int], Notes[str]] = field(
+        default_factory=dict[tuple[str, int], Notes[str]]
     )
     _highest: dict[tuple[str, str], tuple[int, int]] = field(
         default_factory=dict[tuple[str, str], tuple[int, int]]
@@ -399,24 +424,23 @@ class Deliveries:
             return
         place = (row.pipe, row.epoch)
         if row.kind == Kind.DELIVERED:
-            self.handed.setdefault(place, RangeSet()).add(row.seq, row.last)
+            epoch_of(self.handed, row.pipe, row.epoch).add(row.seq, row.last)
             if key := facts_of(row).get("key"):
                 self.keyed.add(row.pipe)
-                keys = self._keys.setdefault(place, {})
-                keys.setdefault(str(key), RangeSet()).add(row.seq, row.last)
+                self._keys.setdefault(place, Notes()).note(row.seq, row.last, str(key))
         elif row.kind == Kind.SETTLED:
-            self.came.setdefault(place, RangeSet()).add(row.seq, row.last)
+            epoch_of(self.came, row.pipe, row.epoch).add(row.seq, row.last)
             if row.pipe in self.keyed:
                 self._look_at_keys(row, place)
 
     def _look_at_keys(self, row: Row, place: tuple[str, int]) -> None:
         known = self._first.setdefault(place, RangeSet())
+        keys = self._keys.get(place, Notes[str]())
         for first, last in known.missing(row.seq, row.last):
-            for key, ranges in self._keys.get(place, {}).items():
-                for low, high in ranges.within(first, last):
-                    highest = self._highest.get((row.pipe, key), (0, 0))
-                    self.late[row.pipe] += high - low + 1 if (row.epoch, low) < highest else 0
-                    self._highest[row.pipe, key] = max(highest, (row.epoch, high))
+            for low, high, key in keys.within(first, last):
+                highest = self._highest.get((row.pipe, key), (0, 0))
+                self.late[row.pipe] += high - low + 1 if (row.epoch, low) < highest else 0
+                self._highest[row.pipe, key] = max(highest, (row.epoch, high))
         known.add(row.seq, row.last)
 
     def reached(self, book: PipeHistory) -> int:
@@ -424,25 +448,32 @@ class Deliveries:
         lasts = [
             (epoch, ranges.highest())
             for known in (self.handed, self.came)
-            for (pipe, epoch), ranges in known.items()
-            if pipe == book.pipe
+            for epoch, ranges in known.get(book.pipe, {}).items()
         ]
         found = (book.positions.find(epoch, last, 1) for epoch, last in lasts)
         return max((position for parts in found for _, position, _ in parts), default=0)
 
     def missing(self, pipe: str) -> str:
         """What came out of a pipe and was handed over to nobody, in words; empty where no row is missing."""
-        if not any(name == pipe for name, _ in self.handed):
+        told = self.handed.get(pipe)
+        if told is None:
             return ""
-        for (name, epoch), came in sorted(self.came.items()):
-            handed = self.handed.get((name, epoch), RangeSet())
-            for low, high in came if name == pipe else ():
+        for epoch, came in sorted(self.came.get(pipe, {}).items()):
+            handed = told.get(epoch, RangeSet())
+            for low, high in came:
                 for first, last in handed.missing(low, high):
                     what = f"{first}" if first == last else f"{first} to {last}"
                     return (
                         f"no row tells that {what} of epoch {epoch} was handed over, which came out"
                     )
         return ""
+
+
+class LetGo(StrEnum):
+    """What a stream had let go before a reader began: nobody had read it, or another reader may have."""
+
+    UNREAD = "unread"
+    READ_BY_OTHERS = "read by others"
 
 
 @dataclass
@@ -468,6 +499,8 @@ class Rest:
     _streams: set[str] = field(default_factory=set[str])
     """The pipes that are streams, by what their ends say."""
     _unfinished: dict[str, Life] = field(default_factory=dict[str, Life])
+    _nodes: dict[str, dict[str, None]] = field(default_factory=dict[str, dict[str, None]])
+    """The nodes of each pipe, in the order in which they told of it."""
 
     def see(self, row: Row) -> None:
         if row.kind == Kind.START:
@@ -475,14 +508,14 @@ class Rest:
                 self.left_open.add(row.node)
             if row.node in self._unfinished:
                 self.followed.add(self._unfinished.pop(row.node))
-            self.ended[row.node] = (row.pipe, None)
+            self._tell(row.node, row.pipe, None)
             self.began_at[row.node] = row.time_us
             facts = facts_of(row)
             if "reader" in facts or facts.get("confirms") == "stored":
                 self._streams.add(row.pipe.partition("@")[0])
         elif row.kind == Kind.CRASH:
             self.crashed.add(row.node)
-            self.ended[row.node] = (self.ended.get(row.node, (row.pipe, None))[0], False)
+            self._tell(row.node, self.ended.get(row.node, (row.pipe, None))[0], False)
         elif row.kind == Kind.END:
             is_at_rest = facts_of(row).get("quiescent") is True
             if row.node in self.ended and row.pipe:
@@ -493,13 +526,27 @@ class Rest:
             else:
                 self.world = is_at_rest
 
+    def _tell(self, node: str, pipe: str, is_at_rest: bool | None) -> None:
+        self.ended[node] = (pipe, is_at_rest)
+        self._nodes.setdefault(pipe, {})[node] = None
+
+    def _nodes_of(self, pipe: str) -> list[str]:
+        """``orders`` (its readers) and ``orders@p1`` (one of its writers) are one pipe."""
+        names = dict.fromkeys((pipe, pipe.partition("@")[0]))
+        return [
+            node
+            for name in names
+            for node in self._nodes.get(name, ())
+            if self.ended[node][0] == name
+        ]
+
     def of(self, pipe: str, since_us: int | None = None, *, is_behind: bool = False) -> bool:
         """True when every node of the pipe ended at rest. ``since_us``: something is missing, and this is when the
         last message was accepted. ``is_behind``: some of it is behind all that was handed over."""
         if self.world is not None:
             return self.world
-        told = {node: rest for node, (name, rest) in self.ended.items() if _is_same(name, pipe)}
-        if not told or not all(told.values()):
+        told = self._nodes_of(pipe)
+        if not told or not all(self.ended[node][1] for node in told):
             return False
         if since_us is None:
             return True
@@ -507,7 +554,7 @@ class Rest:
         if not receivers:  # their traces are not among those that are read
             return False
         if pipe.partition("@")[0] in self._streams:
-            return not is_behind or self._is_all_read([*told], receivers)
+            return not is_behind or self._is_all_read(told, receivers)
         return all(self.ended_at[node] >= since_us for node in told)
 
     def _is_all_read(self, nodes: Sequence[str], readers: Sequence[str]) -> bool:
@@ -521,22 +568,33 @@ class Rest:
         )
 
     def promised(
-        self, claim: Claim, faults: Iterable[str], pipe: str, sender: str, *, has_dead: bool
+        self,
+        claim: Claim,
+        faults: Iterable[str],
+        pipe: str,
+        sender: str,
+        *,
+        has_dead: bool,
+        let_go: LetGo | None = None,
     ) -> frozenset[str]:
-        """The properties that a claim holds a pipe to, under these faults and those that the trace shows."""
+        """The properties that a claim holds a pipe to, under these faults and those that the trace shows.
+        ``let_go``: whose turn it was to read what is missing, and the stream had let go."""
         occurring = (*faults, *self._faults(pipe, sender, has_dead=has_dead))
         held = claimed(claim, occurring)
-        nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]
-        if self.came_again.isdisjoint(nodes):
-            return held
-        # As behind a crash the next life was handed again what was behind the position; nothing may be lost.
-        return held & claimed(claim, (*occurring, Fault.RECEIVER_CRASH)) | held - REPEATS
+        if not self.came_again.isdisjoint(self._nodes_of(pipe)):
+            # As behind a crash the next life was handed again what was behind the position; nothing may be lost.
+            held &= claimed(claim, (*occurring, Fault.RECEIVER_CRASH)) | held - REPEATS
+        if let_go is LetGo.READ_BY_OTHERS:
+            return held - NEEDS_ALL
+        if let_go is LetGo.UNREAD:
+            return held & (claimed(claim, (*occurring, Fault.STORE_TRIM)) | held - NEEDS_ALL)
+        return held
 
     def _faults(self, pipe: str, sender: str, *, has_dead: bool) -> tuple[str, ...]:
         """Faults that the trace itself shows. Claims need not hold under those that they don't cover."""
         if self.world is not None:
             return ()
-        nodes = [name for name, (of, _) in self.ended.items() if _is_same(of, pipe)]
+        nodes = self._nodes_of(pipe)
         fallen = [one for one in nodes if one in self.crashed or self.is_cut_short(one)]
         crashes = {Fault.SENDER_CRASH if one == sender else Fault.RECEIVER_CRASH for one in fallen}
         return tuple(sorted(crashes)) + ((Fault.HANDLER_FAILURE,) if has_dead else ())
@@ -546,11 +604,6 @@ class Rest:
         if self.world is not None:
             return False
         return node in self.left_open or self.ended.get(node, ("", None))[1] is None
-
-
-def _is_same(name: str, pipe: str) -> bool:
-    """``orders`` (its readers) and ``orders@p1`` (one of its writers) are one pipe."""
-    return name == pipe or name == pipe.partition("@")[0]
 
 
 def audit(*traces: Rows) -> Audit:
@@ -590,7 +643,8 @@ def audit(*traces: Rows) -> Audit:
     else:
         for row in _merged(traces):
             judge.see(row)
-    judge.finish()
+    for case in judge.finish():
+        edges.cases.setdefault((case.property, case.pipe), []).append(case)
     books = [book for book in judge.books.pipes.values() if not book.layer]
     told = [_audited(judge, book, edges) for book in books if _is_told_of(book)]
     return Audit(
@@ -675,7 +729,8 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     )
     dead, parked = book.dead.count(), book.parked.count()
     findings = [
-        _finding(judge, book, one) if one != "P2" else _loss(judge, book, edges) for one in AUDITED
+        _finding(judge, book, edges, one) if one != "P2" else _loss(judge, book, edges)
+        for one in AUDITED
     ]
     loss = next(one for one in findings if one.id == "P2")
     if (
@@ -693,7 +748,12 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
         findings = [AuditFinding(one.id, PropertyOutcome.UNDECIDED, why=why) for one in findings]
     claim = judge.books.claim_on(book.pipe)
     promised = edges.rest.promised(
-        claim, judge.settings.faults, book.pipe, book.sender, has_dead=dead > 0
+        claim,
+        judge.settings.faults,
+        book.pipe,
+        book.sender,
+        has_dead=dead > 0,
+        let_go=let_go_to(edges.readers, book.pipe) if edges.is_let_go(book, owed) else None,
     )
     return PipeAudit(
         pipe=book.pipe,
@@ -718,6 +778,11 @@ def _audited(judge: Judge, book: PipeHistory, edges: _Edges) -> PipeAudit:
     )
 
 
+def let_go_to(readers: StreamReaders, pipe: str) -> LetGo:
+    """Who may have read what was gone when the reader of this channel began."""
+    return LetGo.UNREAD if readers.is_first(pipe) else LetGo.READ_BY_OTHERS
+
+
 def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     owed = judge.books.owed(book)
     count = owed.count()
@@ -728,7 +793,8 @@ def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
     if count and doubtful >= count and judge.books.is_confirmed_by_store(book.pipe):
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, count, why=IN_WORK.format(count))
     before = sum(last - first + 1 for first, last in book.optional) if not count else 0
-    if why := edges.readers.why_unknown(book.pipe, before):
+    readers = edges.readers
+    if why := readers.why_unknown(book.pipe, before) or readers.why_unmet(book.pipe, count):
         return AuditFinding("P2", PropertyOutcome.UNDECIDED, why=why)
     if not count:
         why = BY_CONFIRM.format(by_confirm)
@@ -738,16 +804,15 @@ def _loss(judge: Judge, book: PipeHistory, edges: _Edges) -> AuditFinding:
         Violation("P2", NAMES["P2"], step, never_came_out(first, last), book.pipe, position=first)
         for first, last in owed.lowest(CASES)
     )
-    return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases)
+    why = edges.readers.why_let_go(book.pipe, count) if edges.is_let_go(book, owed) else ""
+    return AuditFinding("P2", PropertyOutcome.VIOLATED, count, cases, why)
 
 
-def _finding(judge: Judge, book: PipeHistory, property_id: str) -> AuditFinding:
+def _finding(judge: Judge, book: PipeHistory, edges: _Edges, property_id: str) -> AuditFinding:
     count = judge.counts[property_id, book.pipe]
     if count:
-        cases = [
-            one for one in judge.violations if one.property == property_id and one.pipe == book.pipe
-        ]
-        return AuditFinding(property_id, PropertyOutcome.VIOLATED, count, tuple(cases))
+        cases = tuple(edges.cases.get((property_id, book.pipe), ()))
+        return AuditFinding(property_id, PropertyOutcome.VIOLATED, count, cases)
     if property_id in ("P1", "P3", "P4", "P6g") and book.untold:
         why = UNTOLD.format(book.untold)
         return AuditFinding(property_id, PropertyOutcome.UNDECIDED, why=why)

@@ -130,7 +130,8 @@ class _Accounting:
         self._plan = plan
         self._numbers = numbers
         self._rest = Rest()
-        self._made: dict[tuple[str, str, int], dict[int, RangeSet]] = {}
+        self._made: dict[tuple[str, str], dict[int, dict[int, RangeSet]]] = {}
+        """Of each channel and part, by epoch: what came there so many times."""
         self._began: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._known: set[str] = set()
@@ -165,7 +166,7 @@ class _Accounting:
     def _note(self, pipe: str, part: str, epoch: int, run: tuple[int, int, int]) -> None:
         """The last row about a message counts."""
         first, last, times = run
-        known = self._made.setdefault((pipe, part, epoch), {})
+        known = self._made.setdefault((pipe, part), {}).setdefault(epoch, {})
         for ranges in known.values():
             ranges.discard(first, last)
         known.setdefault(times, RangeSet()).add(first, last)
@@ -252,7 +253,9 @@ class _Accounting:
             moved = _rows_moved_away(source)
         except (OSError, SurepipeError, UnicodeDecodeError) as error:
             return _Amount(why=f"source {source.name} can't be read: {error}")
-        none_came = self._made.get((f"{self._plan.name}/{source.name}", part.name, 0), {}).get(0)
+        none_came = (
+            self._made.get((f"{self._plan.name}/{source.name}", part.name), {}).get(0, {}).get(0)
+        )
         if rows is not None and at is not None and none_came:
             for there in (rows, rows + (moved or 0)):
                 if none_came.covers(at + 1, there):
@@ -340,11 +343,10 @@ class _Accounting:
     def _extra(self, channel: str, part: str) -> int | None:
         """How many messages came to a part beyond one of each message; None where a row says that nobody knows."""
         found = 0
-        for (pipe, end, _), known in self._made.items():
-            if (pipe, end) == (channel, part):
-                if known.get(-1):
-                    return None
-                found += sum((times - 1) * ranges.count() for times, ranges in known.items())
+        for known in self._made.get((channel, part), {}).values():
+            if known.get(-1):
+                return None
+            found += sum((times - 1) * ranges.count() for times, ranges in known.items())
         return found
 
     def _channels(self, pipe: PipePart, *, is_behind: bool = False) -> list[ChannelNumbers]:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import time
 from collections.abc import Callable, Iterable, Sequence
+from typing import cast
 
 from surepipe.core.effects import (
     SaveState,
@@ -292,6 +294,32 @@ def readers_of(store: Store, stream: str) -> tuple[ReaderInfo, ...]:
     if isinstance(found, Failed):
         raise LookupError(f"{called(store)}: {found}")
     raise StoreUnavailable(said_of("the readers of stream", stream, found))
+
+
+def elsewhere_of(stream: str) -> str:
+    """Where readers of a stream leave word whose places are in other stores."""
+    return f"{stream}/stacks/elsewhere"
+
+
+def named_elsewhere(word: Position | None, incarnation: int) -> tuple[str, ...]:
+    """Who has left word there since the stream was made."""
+    if word is None:
+        return ()
+    noted, *readers = cast("list[object]", json.loads(word.state))
+    return tuple(map(str, readers)) if noted == incarnation else ()
+
+
+def readers_elsewhere(store: Store, stream: str) -> tuple[str, ...]:
+    """The readers of a stream that have said here that their places are in other stores, by name. How far they
+    are is not known here, and entries don't stay for them. Raises StoreUnavailable."""
+    info = store.info(stream)
+    if not isinstance(info, StreamInfo):
+        return ()
+    found = store.get(elsewhere_of(stream), stream)
+    if isinstance(found, Unavailable):
+        raise StoreUnavailable(said_of("the readers of stream", stream, found))
+    word = found if isinstance(found, Position) else None
+    return tuple(sorted(named_elsewhere(word, info.incarnation)))
 
 
 def forget_reader(store: Store, stream: str, reader: str) -> ReaderInfo:

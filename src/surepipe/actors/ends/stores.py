@@ -79,7 +79,15 @@ from surepipe.pipes.stream.options import Stream, stream_layer
 from surepipe.pipes.stream.position import commit_of
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
-from surepipe.storage.positions import CHANCE_BITS, Claims, ReceiverState, note_read, numbered
+from surepipe.storage.positions import (
+    CHANCE_BITS,
+    Claims,
+    ReceiverState,
+    elsewhere_of,
+    named_elsewhere,
+    note_read,
+    numbered,
+)
 
 # Which stack wrote a stream: a record beside it, for readers that are configured apart from the writers.
 #
@@ -204,7 +212,7 @@ class StackRecords:
         if info.earliest == info.next:
             return
         late = [reader for reader in info.readers if reader.next < info.next]
-        if not late and (info.readers or self._is_read_elsewhere()):
+        if not late and (info.readers or self._read_elsewhere()):
             return
         who = ", ".join(f"{one.reader!r} is at {one.next} of {info.next}" for one in late)
         raise StacksDiffer(
@@ -302,16 +310,16 @@ class StackRecords:
     def note_reader_elsewhere(self, reader: str) -> Unavailable | None:
         """Leave word that somebody reads whose place is in another store; why that could not be done, if so."""
         try:
-            if not self._is_read_elsewhere():
-                self._put(self._elsewhere, self._stream, [self._incarnation, reader])
+            known = self._read_elsewhere()
+            if reader not in known:
+                self._put(self._elsewhere, self._stream, [self._incarnation, *known, reader])
             note_read(self._store, self._stream)  # its retention waits for no other reader
         except StoreUnavailable as error:
             return Unavailable(str(error))
         return None
 
-    def _is_read_elsewhere(self) -> bool:
-        found = self._get(self._elsewhere, self._stream)
-        return found is not None and json.loads(found.state)[0] == self._incarnation
+    def _read_elsewhere(self) -> tuple[str, ...]:
+        return named_elsewhere(self._get(self._elsewhere, self._stream), self._incarnation)
 
     def _leave_word(self, producer: str, reader: str) -> None:
         try:
@@ -366,7 +374,7 @@ class StackRecords:
 
     @property
     def _elsewhere(self) -> str:
-        return f"{self._stream}/stacks/elsewhere"
+        return elsewhere_of(self._stream)
 
     def _written_by(self, producer: str) -> list[Stretch]:
         """What this producer noted."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Literal, TypeAlias, cast
 
 import surepipe.audit.bulk.statements as sql
@@ -35,18 +36,22 @@ from surepipe.audit.trace_audit import (
     IN_WORK,
     STEPS_MISSING,
     Deliveries,
+    LetGo,
     MissingNumbers,
     Rest,
+    epoch_of,
+    let_go_to,
     untold_text,
 )
 from surepipe.core.claims import Atom
-from surepipe.core.ranges import RangeSet
 from surepipe.errors import ConfigurationError
 
 # What traces say of themselves: who ran, what was promised, how it ended, and where rows are missing.
 
 
 BROKEN_MAX = 10
+_BEHIND_ALL = (2**62, 0)
+"""Epoch and seq, in place of the first message of a channel that has none in a stream."""
 
 
 @dataclass
@@ -67,11 +72,15 @@ class TraceFacts:
         """True for traces of real runs."""
         return self.settings.real
 
-    def promised(self, channel: str, sender: str, *, has_dead: bool) -> frozenset[Atom]:
+    def promised(
+        self, channel: str, sender: str, *, has_dead: bool, let_go: LetGo | None = None
+    ) -> frozenset[Atom]:
         """The atoms that the channel's own claim holds it to, under the faults that the traces tell of."""
         told = self.ends.on(channel)
         claim = self.settings.claim_on(channel) if told is None else told
-        held = self.rest.promised(claim, self.settings.faults, channel, sender, has_dead=has_dead)
+        held = self.rest.promised(
+            claim, self.settings.faults, channel, sender, has_dead=has_dead, let_go=let_go
+        )
         return frozenset(atom for atom in Atom if ATOMS[atom] in held)
 
 
@@ -221,6 +230,13 @@ class _Count:
     last_missing: int = 0
     reached: int = 0
     """The highest position that was handed over, where something behind it is missing."""
+    let_go: int = 0
+    """The highest position that was gone from the stream when the reader began."""
+
+    @property
+    def is_let_go(self) -> bool:
+        """True when all that is missing was."""
+        return 0 < self.last_missing <= self.let_go
 
 
 @dataclass
@@ -345,13 +361,26 @@ class _Judgement:
         }
         names = [str(name) for (name,) in self.engine.rows(sql.SENT_BY_TRACES)]
         self.by_traces = {name for name in names if _base(name) in received - of_stream}
-        self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent))
+        # Of what the stream has let go the traces tell, if they are of its senders.
+        firsts = {name: _BEHIND_ALL for name in names if _base(name) in of_stream}
+        self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent, firsts))
         self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
-        self.engine.view("accepted", sql.ACCEPTED_IN_STREAM_AND_PIPES)
+        accepted = sql.ACCEPTED_IN_STREAM_AND_PIPES
+        if sent.is_trimmed:
+            rows = [(name, *first) for name, first in firsts.items()]
+            self.engine.put("first_in_stream", _ACCEPTED[:3], rows)
+            accepted += f"UNION ALL {sql.ACCEPTED_BEFORE_STREAM}"
+        self.engine.view("accepted", accepted)
 
-    def _accepted_in(self, sent: StreamLog) -> Iterator[tuple[Cell, ...]]:
+    def _accepted_in(
+        self, sent: StreamLog, firsts: dict[str, tuple[int, int]]
+    ) -> Iterator[tuple[Cell, ...]]:
+        """The rows of a stream, noting the first message that it has of each of these channels."""
         for run in sent.runs():
             for channel, _ in self.readers.places("", "", run.channel):
+                if channel in firsts:
+                    first = (run.entries.epoch, run.entries.first)
+                    firsts[channel] = min(firsts[channel], first)
                 yield (channel, run.entries.epoch, run.entries.first, run.last, "")
 
     def _came_out_of(self, delivered: StreamLog) -> Iterator[tuple[Cell, ...]]:
@@ -453,7 +482,7 @@ class _Judgement:
         for name, cell, kind, *cells in self.engine.rows(sql.HANDED):
             epoch, low, high = integers((cell, *cells))
             found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
-            found.setdefault((str(name), epoch), RangeSet()).add(low, high)
+            epoch_of(found, str(name), epoch).add(low, high)
         keyed = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.KEYED)]
         handed = [row for row in keyed if row.kind == Kind.DELIVERED]
         came = _by_time([*self._passed(), *keyed[len(handed) :]])
@@ -568,6 +597,9 @@ class _Judgement:
             at, (epoch, seq) = numbers.get(str(name)), integers(cells)
             if at is not None and counts[at].missing:
                 counts[at].reached = max(counts[at].reached, known.position(at, epoch, seq))
+        for name, gone in self.readers.let_go.items():
+            if (at := numbers.get(name)) is not None:
+                counts[at].let_go = known.position(at, *gone)
 
     # What is said.
 
@@ -616,7 +648,7 @@ class _Judgement:
             foreign=strangers - untold,
             untold=untold,
             outcomes=self._outcomes(name, sent, count, untold, is_at_rest=is_at_rest),
-            promised=self._promised(name, has_dead=count.letters > 0),
+            promised=self._promised(name, count),
             why=(STEPS_MISSING if self.facts.broken else hole)
             or self._why(name, sent, count, untold, is_at_rest=is_at_rest),
             examples=examples,
@@ -628,14 +660,18 @@ class _Judgement:
         """How many of those that were never accepted may have been, where the sent log can't tell of it."""
         if self.has_trimmed_start and channel not in self.by_traces:
             return strangers
-        unnumbered = sum(
-            max(1, row.count)
-            for row in self.facts.rows
-            if row.kind == Kind.UNKNOWN and row.pipe == channel and not row.epoch
-        )
         is_cut_short = self.facts.rest.is_cut_short(self.senders.get(channel, ""))
         behind = self._behind_the_end().get(channel, 0) if self.facts.rows and is_cut_short else 0
-        return min(strangers, behind + unnumbered)
+        return min(strangers, behind + self._unnumbered[channel])
+
+    @cached_property
+    def _unnumbered(self) -> Counter[str]:
+        """How many submits of each channel have no known outcome, and no number."""
+        found = Counter[str]()
+        for row in self.facts.rows:
+            if row.kind == Kind.UNKNOWN and not row.epoch:
+                found[row.pipe] += max(1, row.count)
+        return found
 
     def _behind_the_end(self) -> dict[str, int]:
         if self._behind is None:
@@ -654,12 +690,17 @@ class _Judgement:
         is_behind = count.last_missing > count.reached
         return self.facts.rest.of(channel, self.latest.get(channel, 0), is_behind=is_behind)
 
-    def _promised(self, channel: str, *, has_dead: bool) -> frozenset[Atom]:
+    def _promised(self, channel: str, count: _Count) -> frozenset[Atom]:
         if self.question.expect is not None:
             return self.question.expect
         if not self.facts.rows:
             return frozenset(Atom)
-        return self.facts.promised(channel, self.senders.get(channel, ""), has_dead=has_dead)
+        return self.facts.promised(
+            channel,
+            self.senders.get(channel, ""),
+            has_dead=count.letters > 0,
+            let_go=let_go_to(self.readers, channel) if count.is_let_go else None,
+        )
 
     def _outcomes(
         self, name: str, sent: int, count: _Count, untold: int, *, is_at_rest: bool
@@ -677,7 +718,7 @@ class _Judgement:
             for atom, times in counted.items()
         }
         is_unsent = untold > 0 and not sent
-        is_before = not count.missing and self._why_unknown(name)
+        is_before = self._why_unknown(name, count)
         if not is_at_rest or is_unsent or is_before or (self.has_trimmed_end and count.missing):
             found[Atom.NO_LOSS] = PropertyOutcome.UNDECIDED
         if self._is_doubtful(name, count):
@@ -690,7 +731,9 @@ class _Judgement:
                     found[atom] = PropertyOutcome.UNDECIDED
         return found
 
-    def _why_unknown(self, name: str) -> str:
+    def _why_unknown(self, name: str, count: _Count) -> str:
+        if count.missing:
+            return self.readers.why_unmet(name, count.missing)
         return self.readers.why_unknown(name, self.log.open_submits(name))
 
     def _hole(self, name: str) -> str:
@@ -712,8 +755,10 @@ class _Judgement:
             told.append(f"more may come: {count.missing} did not come out yet")
         if self.has_trimmed_end and count.missing:
             told.append("the beginning of what was delivered is trimmed, so loss can't be told")
-        if is_at_rest and not count.missing and (why := self._why_unknown(channel)):
+        if is_at_rest and (why := self._why_unknown(channel, count)):
             told.append(why)
+        if is_at_rest and count.is_let_go:
+            told.append(self.readers.why_let_go(channel, count.missing))
         if untold and self.facts.rows:
             told.append(untold_text(untold, sent))
         elif untold:

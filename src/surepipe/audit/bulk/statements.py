@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 
 from surepipe.audit.properties.coverage import Positions
 from surepipe.audit.settings import facts_of, number
@@ -36,6 +37,14 @@ SELECT * FROM accepted_in_stream
 UNION ALL SELECT a.channel, a.epoch, a.low, a.high, a.node FROM ({ACCEPTED}) a
   JOIN sent_by_traces s ON a.channel = s.channel
 """
+
+ACCEPTED_BEFORE_STREAM = f"""
+SELECT a.channel, a.epoch, a.low,
+  CASE WHEN a.epoch = f.epoch THEN least(a.high, f.low - 1) ELSE a.high END AS high, a.node
+FROM ({ACCEPTED}) a JOIN first_in_stream f ON a.channel = f.channel
+WHERE a.epoch < f.epoch OR (a.epoch = f.epoch AND a.low < f.low)
+"""
+"""What traces tell of that a stream has no more."""
 
 SETTLED = """
 SELECT pipe AS channel, epoch, seq AS low, seq + count - 1 AS high, time_us, incarnation AS life, step,
@@ -447,18 +456,27 @@ class NumberedChannels:
     sent: tuple[int, ...]
     spans: tuple[Span, ...]
 
+    @cached_property
+    def _epochs(self) -> Mapping[int, Mapping[int, Sequence[Span]]]:
+        """The spans of each channel, by epoch: whoever asks does so for many channels."""
+        found: dict[int, dict[int, list[Span]]] = {}
+        for span in self.spans:
+            found.setdefault(span.number, {}).setdefault(span.epoch, []).append(span)
+        return found
+
     def position(self, channel: int, epoch: int, seq: int) -> int:
         """Where this message stands; 0 for one that was never accepted."""
-        for span in self.spans:
-            if (span.number, span.epoch) == (channel, epoch) and span.low <= seq <= span.high:
+        for span in self._epochs.get(channel, {}).get(epoch, ()):
+            if span.low <= seq <= span.high:
                 return span.base + seq - span.low
         return 0
 
     def identity(self, channel: int, position: int) -> tuple[int, int]:
         """(epoch, seq) of the message at this position."""
-        for span in self.spans:
-            if span.number == channel and span.base <= position <= span.base + span.high - span.low:
-                return span.epoch, span.low + position - span.base
+        for spans in self._epochs.get(channel, {}).values():
+            for span in spans:
+                if span.base <= position <= span.base + span.high - span.low:
+                    return span.epoch, span.low + position - span.base
         return 0, 0
 
 
@@ -467,9 +485,11 @@ def numbered(log: SentLog, came_out: Iterable[str] = ()) -> NumberedChannels:
     channels = sorted({name for name, epochs in log.accepted.items() if epochs} | set(came_out))
     spans: list[Span] = []
     sent: list[int] = []
+    moves: dict[str, list[Row]] = {}
+    for row in log.moves:
+        moves.setdefault(row.pipe, []).append(row)
     for at, channel in enumerate(channels):
-        moves = [row for row in log.moves if row.pipe == channel]
-        positions, pieces = _positions(log.accepted[channel], moves)
+        positions, pieces = _positions(log.accepted[channel], moves.get(channel, ()))
         sent.append(positions.count)
         for epoch in sorted(pieces):
             for low, high in pieces[epoch]:

@@ -6,6 +6,7 @@ Memory follows the rows of a trace, not the messages: everything here is kept fo
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right, insort
+from collections.abc import Iterator
 from typing import Generic, TypeAlias, TypeVar
 
 from surepipe.core.effects import Ranges
@@ -222,6 +223,14 @@ class Notes(Generic[T]):
                 holes.append((first, 0, self._firsts[at] - 1))
             first = self._lasts[at] + 1
         return holes
+
+    def within(self, first: int, last: int) -> Iterator[tuple[int, int, T]]:
+        """The parts of first..last that have a note, and their notes."""
+        at = max(0, bisect_right(self._firsts, first) - 1)
+        while at < len(self._firsts) and self._firsts[at] <= last:
+            if self._lasts[at] >= first:
+                yield max(first, self._firsts[at]), min(last, self._lasts[at]), self._values[at]
+            at += 1
 
     def of(self, number: int) -> T | None:
         at = bisect_right(self._firsts, number) - 1

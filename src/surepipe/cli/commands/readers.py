@@ -66,10 +66,13 @@ def readers(
         return
     for name, listed in found.items():
         show([line((name, "head"), f"  {_count(listed)}")])
-        show(
-            line(f"{one['reader']}: {one['lag']} to read, from {one['next']} on", indent=2)
-            for one in listed or ()
-        )
+        show(line(f"{one['reader']}: {_where(one)}", indent=2) for one in listed or ())
+
+
+def _where(reader: dict[str, object]) -> str:
+    if reader["next"] is None:
+        return "its place is kept elsewhere"
+    return f"{reader['lag']} to read, from {reader['next']} on"
 
 
 def _count(listed: Readers | None) -> str:
@@ -116,20 +119,26 @@ def _read(name: str, store: Store, stream: str, forget: str | None) -> Readers |
     """The readers of a stream when one was forgotten, if that was asked for; None where there is no stream."""
     from surepipe.core.store_requests import NoStream
     from surepipe.storage import forget_reader, readers_of
+    from surepipe.storage.positions import readers_elsewhere
 
     if isinstance(store.info(stream), NoStream):
         if forget is None:
             return None
         complain(f"{name}: nothing has gone through yet, so it has no reader {forget!r}")
         raise typer.Exit(Exit.UNUSABLE)
+    elsewhere = readers_elsewhere(store, stream)
     try:
         if forget is not None:
             forget_reader(store, stream, forget)
         listed = readers_of(store, stream)
     except LookupError as error:
-        complain(f"{name}: {error.args[0]}")
+        is_there = f"; the place of {forget!r} is kept elsewhere" if forget in elsewhere else ""
+        complain(f"{name}: {error.args[0]}{is_there}")
         raise typer.Exit(Exit.UNUSABLE) from error
-    return [{"reader": one.reader, "next": one.next, "lag": one.lag} for one in listed]
+    here: Readers = [{"reader": one.reader, "next": one.next, "lag": one.lag} for one in listed]
+    names = {one.reader for one in listed}
+    there = [one for one in elsewhere if one not in names]
+    return here + [{"reader": one, "next": None, "lag": None} for one in there]
 
 
 def _streams(plan: Plan, chosen: str | None) -> list[str]:

@@ -45,7 +45,7 @@ from surepipe.errors import (
 )
 from surepipe.pipes.catalogue import LayerText
 from surepipe.pipes.stack.boundary import Boundary
-from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore
+from surepipe.storage import MemoryStore, RedisStore, Retention, SqliteStore, change_retention
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from surepipe.storage.journal import StoreJournal
 from surepipe.storage.letters import DeadLetterStream
@@ -668,6 +668,32 @@ def test_a_stream_that_was_made_differently_is_refused(tmp_path: Path) -> None:
             pass
         with pytest.raises(ConfigurationError, match="retention"):
             Pipe("orders", STREAM, store=store, retention=Retention(max_bytes=1))
+
+
+def test_a_stream_gets_another_retention_when_it_is_asked_for(tmp_path: Path) -> None:
+    """By the function that the refusal names. Ends at work go on; a new one names the new retention."""
+    bound = Retention(max_bytes=2_000)
+    with sqlite_store(tmp_path) as store:
+        with pytest.raises(LookupError, match="'orders' does not exist"):
+            change_retention(store, "orders", bound)
+        with (
+            StreamReceiver("orders", STREAM, store=store) as receiver,
+            StreamSender("orders", store=store) as sender,
+        ):
+            receiver.receive(list[object]().append)
+            with pytest.raises(ConfigurationError, match=r"keep all, not max_bytes=2000; .*change"):
+                StreamSender("orders", store=store, retention=bound)
+            change_retention(store, "orders", bound)
+            for number in range(30):
+                sender.send(b"%03d" % number * 100, until="confirmed", timeout=PATIENCE_S)
+                assert receiver.catch_up(PATIENCE_S)
+        found = store.info("orders")
+        assert isinstance(found, StreamInfo)
+        assert found.bytes <= 2_000
+        with pytest.raises(ConfigurationError, match="max_bytes=2000, not keep all"):
+            StreamSender("orders", store=store)
+        with StreamSender("orders", store=store, retention=bound):
+            pass
 
 
 def test_a_bounded_stream_with_its_position_elsewhere_does_not_claim_what_trimming_breaks(

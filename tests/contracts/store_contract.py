@@ -23,6 +23,8 @@ from surepipe.core.store_requests import (
     Ahead,
     AppendRun,
     Batch,
+    Changed,
+    ChangeRetention,
     ClaimReader,
     CommitPosition,
     Committed,
@@ -44,6 +46,7 @@ from surepipe.core.store_requests import (
     Kept,
     Mismatch,
     NoPosition,
+    NoStream,
     OpenProducer,
     Owner,
     Position,
@@ -538,6 +541,56 @@ class StreamContract:
         commit(bench, 4, owner=owner, tag=tag)
         assert put(bench, 4, "m4") == Stored(4, 1, 4)
 
+    def test_another_retention_holds_from_the_next_append_on(self, bench: Bench) -> None:
+        """S-8: a bound comes, and by itself takes nothing away; another one comes, and goes. A repeat says the
+        same, and who makes the stream must name the last one."""
+        tag, bound = make(bench), Retention(max_bytes=10)
+        put_each(bench, *range(1, 10))
+        commit(bench, 9, owner=owner_of(bench, 1), tag=tag)
+        assert bench.streams.change_retention("s", bound) == Changed()
+        assert bench.streams.change_retention("s", bound) == Changed()
+        assert len(read_payloads(bench)) == 9
+        different = bench.streams.create("s", 1, KEEP_ALL)
+        assert isinstance(different, Mismatch)
+        assert "change_retention" in different.what
+        assert bench.streams.create("s", 1, bound) == Exists(tag)
+        put_each(bench, 10)
+        assert read_payloads(bench) == texts("m7", "m8", "m9", "m10")
+        put_each(bench, 11)
+        assert isinstance(put(bench, 12, "m12"), Full)
+        assert bench.streams.change_retention("s", Retention(max_age_us=1_000)) == Changed()
+        bench.advance(2_000)
+        assert isinstance(put(bench, 12, "m12"), Full), (
+            "what is unread stays, whatever bound there is"
+        )
+        assert bench.streams.change_retention("s", Retention(force=True, max_age_us=1_000)) == (
+            Changed()
+        )
+        put_each(bench, 12)
+        assert read_payloads(bench) == texts("m12")
+        assert bench.streams.change_retention("s", KEEP_ALL) == Changed()
+        bench.advance(2_000)
+        put_each(bench, *range(13, 23))
+        assert len(read_payloads(bench)) == 11
+
+    def test_all_partitions_get_another_retention_together(self, bench: Bench) -> None:
+        """S-8: one of them can't have its own, and what is not there gets none."""
+        bound = Retention(max_bytes=4, force=True)
+        assert isinstance(bench.streams.create("s", 3, KEEP_ALL), Created)
+        refused = bench.streams.change_retention(partition_of("s", 1), bound)
+        assert isinstance(refused, Failed)
+        assert "the name that they were created under" in refused.reason
+        assert bench.streams.change_retention("s", bound) == Changed()
+        for name in (partition_of("s", number) for number in range(3)):
+            for seq in (1, 2, 3):
+                assert put(bench, seq, "abc", stream=name) == Stored(seq, 1, seq)
+            info = bench.streams.info(name)
+            assert isinstance(info, StreamInfo)
+            assert (info.earliest, info.next) == (3, 4)
+        assert isinstance(bench.streams.create("s", 3, bound), Exists)
+        assert isinstance(bench.streams.change_retention("t", bound), NoStream)
+        assert isinstance(bench.streams.create("t", 1, KEEP_ALL), Created)
+
     def test_waiting_returns_when_there_is_more(self, bench: Bench) -> None:
         """S-7: at once when the entry is there, and after the timeout otherwise: a hint either way."""
         make(bench)
@@ -830,6 +883,7 @@ class StoreContract(StreamContract, IndexContract, TransactionContract):
             (CommitPosition("s", "r", 1, incarnation, 1), Committed()),
             (GetPosition("s", "r"), Position(incarnation, 1, None, b"", 1)),
             (TrimBefore("s", 2), Held("r", 1)),
+            (ChangeRetention("s", KEEP_ALL), Changed()),
         ]
         for request, expected in requests:
             assert bench.streams.ask(request) == expected

@@ -18,6 +18,7 @@ from surepipe.storage import (
     Retention,
     SqliteStore,
     Store,
+    change_retention,
 )
 from surepipe.storage.faulty import FaultyStore
 from tests.actors.stored_kit import STREAM
@@ -39,6 +40,10 @@ FIVE = cast("Store", 5)
         (lambda: RedisStore.from_url("redis://h", pipeline=cast("str", 5)), "name of a pipeline"),
         (lambda: Retention(max_bytes=cast("int", "5")), "max_bytes of a retention is '5'"),
         (lambda: Retention(max_age_us=0), "max_age_us of a retention is 0"),
+        (
+            lambda: change_retention(MemoryStore(), "orders", cast("Retention", 5)),
+            "'orders': retention is 5: give Retention",
+        ),
         (lambda: DeadLetterStream(FIVE, "dead"), "dead letters: the store is 5"),
         (lambda: DeadLetterStream(MemoryStore(), cast("str", 5)), "name of the stream is 5"),
         (

@@ -129,6 +129,14 @@ class CreateStream:
 
 
 @dataclass(frozen=True, slots=True)
+class ChangeRetention:
+    """``Store.change_retention``."""
+
+    stream: str
+    retention: Retention
+
+
+@dataclass(frozen=True, slots=True)
 class OpenProducer:
     """``Store.open_producer``."""
 
@@ -305,6 +313,7 @@ IndexRequest: TypeAlias = ClaimReader | GetPosition | CommitPosition
 KeyedRequest: TypeAlias = DropStream | ReadKeys | LoadTable | WaitForMark | Together
 StoreRequest: TypeAlias = (
     CreateStream
+    | ChangeRetention
     | OpenProducer
     | AppendRun
     | ReadFrom
@@ -391,6 +400,23 @@ class Mismatch(_Told):
     WORDS: ClassVar[str] = "it was made differently: {what}"
 
     what: str
+
+
+def difference_of(known: tuple[int, Retention], wanted: tuple[int, Retention]) -> str:
+    """In which way a stream was made differently, by its partitions and its retention; empty for in none."""
+    if known[0] != wanted[0]:
+        return f"it has {known[0]} partitions, not {wanted[0]}"
+    if known[1] != wanted[1]:
+        how = "surepipe.storage.change_retention gives it another one"
+        return f"its retention is {known[1]}, not {wanted[1]}; {how}"
+    return ""
+
+
+def one_of_several(stream: str) -> Failed:
+    """The answer to a change that is one of all partitions together."""
+    return Failed(
+        f"stream {stream!r} is one partition of several: give the name that they were created under"
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -667,7 +693,7 @@ class Marked:
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """The values are as they were to be, or the mark is up."""
+    """The values are as they were to be, or the mark is up, or the stream has its retention."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -676,6 +702,7 @@ class Untouched:
 
 
 CreateOutcome: TypeAlias = Created | Exists | Mismatch | Failed | Unavailable
+RetentionOutcome: TypeAlias = Changed | Failed | Unavailable
 OpenOutcome: TypeAlias = ProducerOpened | FencedOut | Failed | Unavailable
 AppendOutcome: TypeAlias = Stored | Gap | FencedOut | Full | Failed | Unavailable
 ReadOutcome: TypeAlias = Batch | Empty | Trimmed | Reset | Ahead | Diverged | Failed | Unavailable
@@ -712,6 +739,7 @@ class NoneDone:
 TogetherOutcome: TypeAlias = AllDone | NoneDone | Failed | Unavailable
 StoreOutcome: TypeAlias = (
     CreateOutcome
+    | RetentionOutcome
     | OpenOutcome
     | AppendOutcome
     | ReadOutcome
@@ -760,6 +788,13 @@ class Store(ABC):
         Created; Mismatch when it exists with other partitions or another retention. A repeat: Exists.
         """
         return cast("CreateOutcome", self.ask(CreateStream(stream, partitions, retention)))
+
+    def change_retention(self, stream: str, retention: Retention) -> RetentionOutcome:
+        """Let the stream, in all its partitions, keep entries in another way from the next append on.
+
+        Changes nothing else: what the new retention lets go goes by that append, not before. A repeat: Changed.
+        """
+        return cast("RetentionOutcome", self.ask(ChangeRetention(stream, retention)))
 
     def open_producer(self, stream: str, producer: str, epoch: int, base: int) -> OpenOutcome:
         """Take ``epoch`` for the producer, whose first unconfirmed message is ``base``.
@@ -1142,7 +1177,8 @@ def said_of_full(stream: str, full: Full) -> str:
         )
     elif full.is_unread:
         advice = (
-            ". Let its reader begin, or make the stream with force=True if entries may go unread"
+            ". Let its reader begin; or, if entries may go unread, give it a retention with force=True "
+            "(surepipe.storage.change_retention)"
         )
     return f"stream {stream!r} is {full.words}{advice}"
 

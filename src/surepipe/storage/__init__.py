@@ -13,6 +13,7 @@ from surepipe.errors import ConfigurationError
 from surepipe.storage.letters import DeadLetterStream, StoredLetter
 from surepipe.storage.memory import MemoryStore, MemoryTransaction
 from surepipe.storage.positions import forget_reader, readers_of
+from surepipe.storage.retention import change_retention
 from surepipe.storage.sqlite.store import SqliteStore
 from surepipe.storage.sqlite.transaction import SqliteTransaction
 
@@ -34,6 +35,7 @@ __all__ = [
     "SqliteTransaction",
     "Store",
     "StoredLetter",
+    "change_retention",
     "forget_reader",
     "open_store",
     "readers_of",

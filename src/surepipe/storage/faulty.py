@@ -20,6 +20,7 @@ from typing import Generic, Protocol, TypeVar, runtime_checkable
 
 from surepipe.core.store_requests import (
     AppendRun,
+    ChangeRetention,
     ClaimReader,
     CommitPosition,
     CreateStream,
@@ -44,7 +45,7 @@ from surepipe.errors import MisuseError
 T = TypeVar("T")
 S = TypeVar("S")
 WRITES = (
-    *(CreateStream, OpenProducer, AppendRun, TrimBefore, DropStream),
+    *(CreateStream, ChangeRetention, OpenProducer, AppendRun, TrimBefore, DropStream),
     *(ClaimReader, CommitPosition, Together),
 )
 

@@ -24,6 +24,7 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Changed,
+    ChangeRetention,
     ClaimReader,
     CommitOutcome,
     CommitPosition,
@@ -83,9 +84,11 @@ from surepipe.core.store_requests import (
     Trimmed,
     WaitForMark,
     WaitForMore,
+    difference_of,
     in_time,
     lent_for_block,
     missing,
+    one_of_several,
     partition_of,
     taken_back,
 )
@@ -489,6 +492,8 @@ class MemoryStore(Store):
                     return self._reader(stream, reader).position or NoPosition()
                 case CreateStream():
                     return self._create(request)
+                case ChangeRetention():
+                    return self._change_retention(request)
                 case ReadKeys() | LoadTable() | WaitForMark() | DropStream() | Together():
                     return why_not(request) or self._ask_keyed(request)
                 case _:
@@ -501,7 +506,7 @@ class MemoryStore(Store):
         stream, partitions, retention = request.stream, request.partitions, request.retention
         known = self._state.streams.get(stream) or self._state.streams.get(partition_of(stream, 0))
         if known is not None:
-            what = _difference(known, partitions, retention)
+            what = difference_of((known.partitions, known.retention), (partitions, retention))
             return Mismatch(what) if what else Exists(known.incarnation)
         incarnation = self._new_incarnation()
         names = (
@@ -510,6 +515,16 @@ class MemoryStore(Store):
         for name in names:
             self._state.streams[name] = MemoryStream(incarnation, partitions, retention)
         return Created(incarnation)
+
+    def _change_retention(self, request: ChangeRetention) -> Changed | Failed:
+        found = [self._state.streams[name] for name in self.partitions(request.stream)]
+        if not found:
+            return missing(request.stream)
+        if found[0].partitions != len(found):
+            return one_of_several(request.stream)
+        for one in found:
+            one.retention = request.retention
+        return Changed()
 
     def _ask_stream(
         self,
@@ -807,11 +822,3 @@ def _set(kept: dict[str, T], name: str, value: T | None) -> None:
         kept.pop(name, None)
     else:
         kept[name] = value
-
-
-def _difference(known: MemoryStream, partitions: int, retention: Retention) -> str:
-    if known.partitions != partitions:
-        return f"it has {known.partitions} partitions, not {partitions}"
-    if known.retention != retention:
-        return f"its retention is {known.retention}, not {retention}"
-    return ""

@@ -12,6 +12,7 @@ from typing import Protocol
 
 from surepipe.core.store_requests import (
     AppendRun,
+    ChangeRetention,
     ClaimReader,
     CommitPosition,
     CreateStream,
@@ -41,7 +42,7 @@ from surepipe.errors import MisuseError
 
 def is_write(call: StoreRequest) -> bool:
     """True for what may change the store."""
-    streams = CreateStream | OpenProducer | AppendRun | TrimBefore | DropStream
+    streams = CreateStream | ChangeRetention | OpenProducer | AppendRun | TrimBefore | DropStream
     return isinstance(call, streams | ClaimReader | CommitPosition | Together)
 
 
@@ -50,6 +51,8 @@ def name_of(call: StoreRequest | JoinedRequest) -> str:  # noqa: PLR0911, PLR091
     match call:
         case CreateStream(stream, partitions):
             return f"create {stream} {partitions}"
+        case ChangeRetention(stream, retention):
+            return f"retention {stream} {retention}"
         case OpenProducer(stream, producer, epoch, base):
             return f"open {stream} {producer} e{epoch} {base}"
         case AppendRun(stream, producer, epoch, first, payloads):

@@ -32,6 +32,7 @@ from surepipe.core.store_requests import (
     AppendRun,
     Batch,
     Changed,
+    ChangeRetention,
     CommitPosition,
     Committed,
     Created,
@@ -233,7 +234,7 @@ class SimulatedStore(Store):
         match request:
             case CreateStream(stream, partitions) if partitions > 1:
                 return tuple(partition_of(stream, n) for n in range(partitions))
-            case DropStream(stream):
+            case DropStream(stream) | ChangeRetention(stream):
                 return tuple(self._inside.partitions(stream))
             case Together(requests):
                 named = (one for one in requests if isinstance(one, AppendRun | CommitPosition))

@@ -43,6 +43,7 @@ NAMES = (
     "load",
     "open",
     "read",
+    "retention",
     "transaction",
     "trim",
 )
@@ -83,7 +84,9 @@ def _gather(name: str, parts: dict[str, str]) -> None:
 logger = logging.getLogger("surepipe")
 PROBE_AGAIN_S = 30.0
 """Settings may be changed while the server runs, and one that throws messages away does so at once."""
-WRITING = frozenset({"append", "claim", "commit", "create", "drop", "open", "transaction", "trim"})
+WRITING = frozenset(
+    {"append", "claim", "commit", "create", "drop", "open", "retention", "transaction", "trim"}
+)
 READS_APART_FROM = 7
 """The version of Redis from which a script may be called as one that only reads (EVALSHA_RO). The server then asks
 for no right to write the keys that the script names, so a user may be let read without being let write."""

@@ -20,6 +20,7 @@ from redis.sentinel import Sentinel
 from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
+    ChangeRetention,
     ClaimReader,
     CommitOutcome,
     CommitPosition,
@@ -43,6 +44,7 @@ from surepipe.core.store_requests import (
     OpenProducer,
     ReadFrom,
     ReadKeys,
+    RetentionOutcome,
     Store,
     StoreOutcome,
     StoreRequest,
@@ -54,6 +56,7 @@ from surepipe.core.store_requests import (
     WaitForMore,
     lent_for_block,
     missing,
+    one_of_several,
     partition_of,
 )
 from surepipe.errors import ConfigurationError, StoreUnavailable
@@ -397,6 +400,8 @@ class RedisStore(Store):
                 return self._wait(request)
             case CreateStream():
                 return self._create(request)
+            case ChangeRetention():
+                return self._change_retention(request)
             case OpenProducer(stream, producer, epoch, base):
                 return self._simple(
                     "open", stream, self.keys.of_stream(stream), producer, epoch, base
@@ -447,6 +452,22 @@ class RedisStore(Store):
         if isinstance(reply, Unavailable | Failed):
             return reply
         return create_outcome(reply, partitions, retention)
+
+    def _change_retention(self, request: ChangeRetention) -> RetentionOutcome:
+        stream = request.stream
+        while True:
+            found = self._partitions_of(stream)
+            if isinstance(found, Unavailable | Failed):
+                return found
+            partitions, names = found
+            if partitions != len(names):
+                return one_of_several(stream)
+            arguments: list[Argument] = [partitions, *retention_arguments(request.retention)]
+            reply = self._run("retention", stream, list(map(self.keys.head, names)), arguments)
+            if isinstance(reply, Unavailable | Failed):
+                return reply
+            if reply[0] != b"again":
+                return cast("RetentionOutcome", _simple_outcome(reply, stream))
 
     def _append(self, run: AppendRun) -> AppendOutcome:
         """One command for the run, one stream entry for each 64 KiB of it."""
@@ -608,21 +629,29 @@ class RedisStore(Store):
     def _life_of(self, generation: int) -> bytes:
         return f"{self._nonce}-{generation}".encode()
 
+    def _partitions_of(self, name: str) -> tuple[int, list[str]] | Unavailable | Failed:
+        """How many partitions a stream was made with, and the names of those that go by this name; itself, where
+        there is none."""
+        tag = self.keys.tag(name)
+        heads = [self.keys.head(name), self.keys.head(partition_of(name, 0))]
+        found = self._caller.link.call(tag, [("HGET", head, "partitions") for head in heads])
+        if isinstance(found, Unavailable | Failed):
+            return found
+        for reply in found:
+            if isinstance(reply, Exception):
+                return meaning_of(reply, self._caller.link.where(tag))
+        partitions = number_of(found[0] or found[1] or 1)
+        is_one = found[1] is None
+        return partitions, [name] if is_one else [partition_of(name, n) for n in range(partitions)]
+
     def _drop(self, request: DropStream) -> DropOutcome:
         name = request.stream
         tag = self.keys.tag(name)
-        heads = [self.keys.head(name), self.keys.head(partition_of(name, 0))]
         while True:
-            found = self._caller.link.call(tag, [("HGET", head, "partitions") for head in heads])
+            found = self._partitions_of(name)
             if isinstance(found, Unavailable | Failed):
                 return found
-            for reply in found:
-                if isinstance(reply, Exception):
-                    return meaning_of(reply, self._caller.link.where(tag))
-            partitions = number_of(found[0] or found[1] or 1)
-            names = (
-                [name] if found[1] is None else [partition_of(name, n) for n in range(partitions)]
-            )
+            partitions, names = found
             keys = [
                 self.keys.positions(tag),
                 *(key for each in names for key in self.keys.of_stream(each)),

@@ -14,6 +14,7 @@ from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
+    Changed,
     CommitOutcome,
     CommitPosition,
     Committed,
@@ -46,6 +47,7 @@ from surepipe.core.store_requests import (
     StreamDropped,
     StreamInfo,
     Trimmed,
+    difference_of,
     missing,
 )
 from surepipe.storage.complaints import tell_removed
@@ -209,11 +211,8 @@ def create_outcome(reply: Replies, partitions: int, retention: Retention) -> Cre
     known_partitions = number_of(reply[2])
     max_bytes, max_age = (int(bytes_of(bound)) if bound else None for bound in reply[3:5])
     known = Retention(max_bytes, max_age, reply[5] == b"1")
-    if known_partitions != partitions:
-        return Mismatch(f"it has {known_partitions} partitions, not {partitions}")
-    if known != retention:
-        return Mismatch(f"its retention is {known}, not {retention}")
-    return Exists(number_of(reply[1]))
+    what = difference_of((known_partitions, known), (partitions, retention))
+    return Mismatch(what) if what else Exists(number_of(reply[1]))
 
 
 def opened_outcome(reply: Replies) -> ProducerOpened:
@@ -252,6 +251,7 @@ SIMPLE: dict[bytes, Callable[[Replies], StoreOutcome]] = {
     b"none": lambda _: NoPosition(),
     b"position": lambda reply: position_of(bytes_of(reply[1])),
     b"dropped": lambda _: StreamDropped(),
+    b"changed": lambda _: Changed(),
     b"values": lambda reply: FoundValues([value_of(each) for each in list_of(reply[1])]),
 }
 """Replies that say all by themselves."""

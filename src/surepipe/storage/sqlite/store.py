@@ -24,6 +24,7 @@ from typing import TypeVar
 
 from surepipe.core.store_requests import (
     AppendRun,
+    ChangeRetention,
     ClaimReader,
     CommitPosition,
     CreateStream,
@@ -311,7 +312,9 @@ class SqliteStore(Store):
             self._commits += 1
             self._changed.notify_all()
 
-    def ask(self, request: StoreRequest) -> StoreOutcome:  # noqa: PLR0911 - a line per kind
+    def ask(  # noqa: PLR0911, PLR0912 - a line per kind
+        self, request: StoreRequest
+    ) -> StoreOutcome:
         """See ``Store.ask``. Trims whole pages, a page being one append or 64 KiB of it. What this process writes
         ends a wait at once, what another one writes within 50 ms."""
         match request:
@@ -334,6 +337,8 @@ class SqliteStore(Store):
                 return self._write(
                     lambda c: sqlite_streams.create(c, stream, partitions, retention, incarnation)
                 )
+            case ChangeRetention(stream, retention):
+                return self._write(lambda c: sqlite_streams.change_retention(c, stream, retention))
             case OpenProducer(stream, producer, epoch, base):
                 return self._write(
                     lambda c: sqlite_streams.open_producer(c, stream, producer, epoch, base)

@@ -14,6 +14,7 @@ from surepipe.core.store_requests import (
     AppendOutcome,
     AppendRun,
     Batch,
+    Changed,
     Created,
     Diverged,
     DropOutcome,
@@ -43,7 +44,9 @@ from surepipe.core.store_requests import (
     StreamInfo,
     Trimmed,
     TrimOutcome,
+    difference_of,
     missing,
+    one_of_several,
     partition_of,
 )
 from surepipe.storage.complaints import tell_removed
@@ -263,7 +266,7 @@ def create(
     """Make a stream, or look whether the one that is there was made in the same way."""
     known = find(connection, stream) or find(connection, partition_of(stream, 0))
     if known is not None:
-        what = _difference(known, partitions, retention)
+        what = difference_of((known.partitions, known.retention), (partitions, retention))
         return Mismatch(what) if what else Exists(known.incarnation)
     numbers = range(partitions)
     names = [stream] if partitions == 1 else [partition_of(stream, n) for n in numbers]
@@ -286,12 +289,24 @@ def create(
     return Created(incarnation)
 
 
-def _difference(known: StreamRow, partitions: int, retention: Retention) -> str:
-    if known.partitions != partitions:
-        return f"it has {known.partitions} partitions, not {partitions}"
-    if known.retention != retention:
-        return f"its retention is {known.retention}, not {retention}"
-    return ""
+def change_retention(
+    connection: sqlite3.Connection, stream: str, retention: Retention
+) -> Changed | Failed:
+    """Let all partitions of a stream have another retention. Removes nothing."""
+    partitions = _partitions(connection, stream)
+    known = find(connection, partitions[0][1]) if partitions else None
+    if known is None:
+        return missing(stream)
+    if known.partitions != len(partitions):
+        return one_of_several(stream)
+    connection.executemany(
+        "UPDATE surepipe_streams SET max_bytes = ?, max_age_us = ?, forced = ? WHERE id = ?",
+        [
+            (retention.max_bytes, retention.max_age_us, retention.force, number)
+            for number, _ in partitions
+        ],
+    )
+    return Changed()
 
 
 def delete(connection: sqlite3.Connection, stream: str) -> None:

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import threading
 from pathlib import Path
 
 import pytest
 
 from surepipe.actors import Pipe, PipeNotice, StepRuntime, StreamSender
+from surepipe.actors.ends.sender import PARTING_S
 from surepipe.actors.store_calls import Silences
+from surepipe.actors.threads import RunningThread
 from surepipe.core.effects import NoticeKind
-from surepipe.errors import PipeFull
-from surepipe.storage import MemoryStore
+from surepipe.core.store_requests import AppendRun, StoreOutcome, StoreRequest
+from surepipe.errors import NotConfirmed, PipeFull
+from surepipe.storage import Level, MemoryStore, SqliteStore
 from surepipe.storage.faulty import FaultyStore, Misfortune
+from tests.actors.kit import PATIENCE_S
 from tests.actors.stored_kit import sqlite_store
 
 SPOKEN = (NoticeKind.SILENT, NoticeKind.RECOVERED)
@@ -117,3 +122,48 @@ def test_a_receiver_that_commits_tells_a_silence_once_however_often_it_tries(
         steps.advance(20)
     assert [one.kind for one in notices if one.kind in SPOKEN] == list(SPOKEN)
     assert got[-1] == 2
+
+
+class Standing(SqliteStore):
+    """Gives no answer to an append, from when it is told so until it is let through."""
+
+    def __init__(self, path: Path) -> None:
+        super().__init__(path, level=Level.PROCESS)
+        self.opened = threading.Event()
+        self.opened.set()
+
+    def ask(self, request: StoreRequest) -> StoreOutcome:
+        """As any store, once it may."""
+        if isinstance(request, AppendRun):
+            assert self.opened.wait(PATIENCE_S), "nobody opened"
+        return super().ask(request)
+
+
+@pytest.mark.parametrize("is_journal", [False, True])
+def test_the_time_of_a_close_that_is_up_is_not_taken_a_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_journal: bool
+) -> None:
+    """The stream's store stands still, with a journal elsewhere that goes on or without one: who waited in vain
+    for a confirmation has a moment left for the ends of all threads."""
+    times, join = list[float](), RunningThread.join
+
+    def noted(running: RunningThread, timeout: float) -> bool:
+        times.append(timeout)
+        return join(running, timeout)
+
+    monkeypatch.setattr(RunningThread, "join", noted)
+    store = Standing(tmp_path / "stream.db")
+    with store, sqlite_store(tmp_path) as journal:
+        sender = StreamSender("orders", store=store, journal=journal if is_journal else None)
+        try:
+            sender.send(1)
+            sender.flush(PATIENCE_S)
+            store.opened.clear()
+            sender.send(2, timeout=PATIENCE_S)
+            times.clear()
+            with pytest.raises(NotConfirmed):
+                sender.close(timeout=0.6)
+        finally:
+            store.opened.set()
+    assert times
+    assert max(times) <= PARTING_S

@@ -536,24 +536,32 @@ class NodeEnd:
         self._side.close()
         self._retired, self._final = self.counters(), True
         is_at_rest = self._trace is not None and self.asked_at_rest()
+        end = self.runtime.now() + round(timeout * 1_000_000)
         is_ended = self.node.leave(self, timeout)
-        for name, clerk in self._clerks.items():
-            if name == WAITER:
-                self._stop_waiter(clerk, timeout)
-            else:
-                clerk.stop()
-                is_ended = clerk.join(timeout) and is_ended
+        is_ended = self._stop_clerks(end) and is_ended
         if self.around.alarm is not None:
             self.around.alarm.close()
         if self._trace is not None:
             self._trace.end(self.address, self.traced_pipe, at_rest=is_at_rest)
         return is_ended
 
-    def _stop_waiter(self, waiter: Running, timeout: float) -> None:
+    def _left(self, end: int) -> float:
+        """Seconds until then."""
+        return max(0, end - self.runtime.now()) / 1_000_000
+
+    def _stop_clerks(self, end: int) -> bool:
+        """False when one of them is still busy then: each may be at a store that does not answer."""
+        for clerk in self._clerks.values():
+            clerk.stop()
+        if WAITER in self._clerks:
+            self._stop_waiter(self._clerks[WAITER], end)
+        clerks = [clerk for name, clerk in self._clerks.items() if name != WAITER]
+        busy = [clerk for clerk in clerks if not clerk.join(self._left(end))]
+        return not busy
+
+    def _stop_waiter(self, waiter: Running, end: int) -> None:
         """A wait that can't be told to stop is left alone: what it answers concerns nobody any more."""
-        waiter.stop()
         assert self._stores.stream is not None
-        end = self.runtime.now() + round(timeout * 1_000_000)
         while not waiter.join(STOP_WAITING_S) and self.runtime.now() < end:
             if (
                 not self._stores.stream.stop_waiting()

@@ -407,9 +407,6 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
             return True
         return not self._inside.waiting and host.is_quiet and not len(self.works)
 
-    def _left(self, end: int) -> float:
-        return max(0, end - self.runtime.now()) / 1_000_000
-
     def stop(self, timeout: float) -> bool:
         """End at once; what is not confirmed is given up."""
         is_ended = super().stop(timeout)

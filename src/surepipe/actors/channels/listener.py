@@ -249,13 +249,13 @@ class Listener:
             is_closed, self._is_closed = self._is_closed, True
         if is_closed:
             return
-        try:
-            self._close_all(timeout)
-        finally:
-            self._stop(max(timeout, 1.0))
-
-    def _close_all(self, timeout: float) -> None:
         end = self._runtime.now() + round(timeout * 1_000_000)
+        try:
+            self._close_all(timeout, end)
+        finally:
+            self._stop(max((end - self._runtime.now()) / 1_000_000, 1.0))
+
+    def _close_all(self, timeout: float, end: int) -> None:
         problems: list[NotConfirmed] = []
         stops: list[PipeStopped] = []
         for channel in self.channels().values():

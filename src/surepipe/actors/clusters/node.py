@@ -260,13 +260,14 @@ class QueueNode(NodeEnd):
         return _Walled(node, self.runtime)
 
     def stop(self, timeout: float) -> bool:
+        end = self.runtime.now() + round(timeout * 1_000_000)
         is_ended = super().stop(timeout)
         for each in (self._working, self._feeding):
             if each is not None:
                 each.stop()
-                is_ended = each.join(timeout) and is_ended
+                is_ended = each.join(self._left(end)) and is_ended
         if self._desk is not None:
-            is_ended = self._desk.stop(timeout) and is_ended
+            is_ended = self._desk.stop(self._left(end)) and is_ended
         return is_ended
 
     def recall(self, question: Callable[[NodeMachine], object]) -> object:

@@ -173,7 +173,10 @@ class NodeWorker:
         for lane, running in (*self._lanes, *self._given_up):
             lane.is_given_up = True
             running.stop()
-        are_ended = [running.join(timeout) for _, running in self._lanes]
+        end = self.now() + round(timeout * 1_000_000)
+        are_ended = [
+            running.join(max(0, end - self.now()) / 1_000_000) for _, running in self._lanes
+        ]
         return all([*are_ended, *(running.join(0) for _, running in self._given_up)])
 
     def receive(self, message: object) -> None:

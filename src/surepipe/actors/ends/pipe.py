@@ -9,6 +9,7 @@ from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.assembly import Assembly, PipeKeywords, PipeOptions
 from surepipe.actors.ends.face import EXIT_S, Face
 from surepipe.actors.ends.intake import BEGUN_S
+from surepipe.actors.ends.sender import PARTING_S
 from surepipe.actors.replaying import ReplayingFace
 from surepipe.errors import NotConfirmed
 from surepipe.pipes.catalogue import Layers
@@ -202,8 +203,10 @@ class Pipe(Face, HandlingFace, ReplayingFace):
             )
 
     def _end(self, timeout: float) -> None:
+        end = self._runtime.now() + round(timeout * 1_000_000)
         is_ended = self.receiver.stop(timeout)
-        is_ended = self.sender.stop(timeout) and is_ended
+        left = (end - self._runtime.now()) / 1_000_000
+        is_ended = self.sender.stop(max(left, PARTING_S)) and is_ended
         if not is_ended:
             self._warn_of_busy()
         if self._has_stream or self._journal is not None:

@@ -722,11 +722,7 @@ class ReceiverEnd(NodeEnd):
     def _have_ended(self, timeout: float) -> bool:
         """Wait for the ends of all that run the handler; False when one of them takes longer."""
         end = self.runtime.now() + round(timeout * 1_000_000)
-        busy = [
-            consumer
-            for consumer in self._consumers
-            if not consumer.join(max(0, end - self.runtime.now()) / 1_000_000)
-        ]
+        busy = [consumer for consumer in self._consumers if not consumer.join(self._left(end))]
         return not busy
 
     def _tell_lost(self) -> None:
@@ -760,8 +756,7 @@ class ReceiverEnd(NodeEnd):
             self.comes_again = self._actor.comes_again if self._actor is not None else 0
         except (LookupError, pykka.ActorDeadError, pykka.Timeout):
             logger.debug("%s is between two lives: there is nothing to confirm", self.address)
-        left = max(0, end - self.runtime.now()) / 1_000_000
-        is_ended = super().stop(max(left, 1.0)) and is_ended
+        is_ended = super().stop(max(self._left(end), 1.0)) and is_ended
         self._tell_lost()  # what was on its way to the handler when that was stopped
         if self._progress.alarm is not None:
             self._progress.alarm.close()

@@ -240,6 +240,8 @@ class SenderHost(Host[SendingMachine]):
 
 
 UNIT_BYTES = 4096
+PARTING_S = 0.2
+"""So long the threads of a sender have to end, whose time is up."""
 
 
 class SenderEnd(NodeEnd):
@@ -577,15 +579,17 @@ class SenderEnd(NodeEnd):
         """
         if self._is_stopped:
             return
+        end = self.runtime.now() + round(timeout * 1_000_000)
         self.finish()
         try:
             if self.node.is_started:
                 self.intake.finish(timeout)
         except KeyboardInterrupt:
             interrupted()
+            end = 0
             raise
-        finally:
-            self.stop(timeout)
+        finally:  # what kept the confirmations may keep a clerk, too
+            self.stop(max(self._left(end), PARTING_S))
 
     def stop(self, timeout: float) -> bool:
         """End at once; what is not confirmed is given up."""

@@ -24,7 +24,7 @@ class Hands:
 
     def __init__(self, *stops: int) -> None:
         self.done: list[int] = []
-        self.stops = frozenset(stops)
+        self.stops = set(stops)
         self.reached: set[int] = set()
         self.opened = threading.Event()
 

@@ -9,9 +9,8 @@ import pytest
 
 from surepipe.actors import Pipe, PipeNotice, StepRuntime, StreamSender
 from surepipe.actors.ends.sender import PARTING_S
-from surepipe.actors.runtime import Actor
 from surepipe.actors.store_calls import Silences
-from surepipe.actors.threads import RunningThread, ThreadRuntime
+from surepipe.actors.threads import RunningThread
 from surepipe.core.effects import NoticeKind
 from surepipe.core.store_requests import AppendRun, StoreOutcome, StoreRequest
 from surepipe.errors import NotConfirmed, PipeFull
@@ -125,30 +124,6 @@ def test_a_receiver_that_commits_tells_a_silence_once_however_often_it_tries(
     assert got[-1] == 2
 
 
-class Joined(RunningThread):
-    """Notes how long its end may be waited for."""
-
-    times: list[float]
-
-    def join(self, timeout: float) -> bool:
-        self.times.append(timeout)
-        return super().join(timeout)
-
-
-class JoiningRuntime(ThreadRuntime):
-    """Threads as ever, whose waits for the ends of actors are noted."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.times: list[float] = []
-
-    def start(self, actor: Actor, name: str) -> RunningThread:
-        running = super().start(actor, name)
-        joined = Joined(running._ref, running._thread)
-        joined.times = self.times
-        return joined
-
-
 class Standing(SqliteStore):
     """Gives no answer to an append, from when it is told so until it is let through."""
 
@@ -166,24 +141,28 @@ class Standing(SqliteStore):
 
 @pytest.mark.parametrize("is_journal", [False, True])
 def test_the_time_of_a_close_that_is_up_is_not_taken_a_second_time(
-    tmp_path: Path, *, is_journal: bool
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_journal: bool
 ) -> None:
     """The stream's store stands still, with a journal elsewhere that goes on or without one: who waited in vain
     for a confirmation has a moment left for the ends of all threads."""
-    runtime, store = JoiningRuntime(), Standing(tmp_path / "stream.db")
+    times, join = list[float](), RunningThread.join
+
+    def noted(running: RunningThread, timeout: float) -> bool:
+        times.append(timeout)
+        return join(running, timeout)
+
+    monkeypatch.setattr(RunningThread, "join", noted)
+    store = Standing(tmp_path / "stream.db")
     with store, sqlite_store(tmp_path) as journal:
-        sender = StreamSender(
-            "orders", store=store, journal=journal if is_journal else None, runtime=runtime
-        )
+        sender = StreamSender("orders", store=store, journal=journal if is_journal else None)
         try:
             sender.send(1)
             sender.flush(PATIENCE_S)
             store.opened.clear()
             sender.send(2, timeout=PATIENCE_S)
-            runtime.times.clear()
+            times.clear()
             with pytest.raises(NotConfirmed):
                 sender.close(timeout=0.6)
-            times = list(runtime.times)
         finally:
             store.opened.set()
     assert times

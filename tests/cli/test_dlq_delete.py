@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from surepipe.actors import StreamSender
 from surepipe.actors.codecs import AutoCodec
 from surepipe.cli.output import Exit
 from surepipe.core.effects import Letter
 from surepipe.core.store_requests import StreamInfo
-from surepipe.storage import DeadLetterStream, SqliteStore
+from surepipe.storage import DeadLetterStream, Retention, SqliteStore
 from tests.cli.kit import Command
 
 FILE = """\
@@ -147,6 +148,47 @@ def test_a_letter_of_a_pipe_that_the_plan_has_not_is_refused_with_who_can_replay
     assert surepipe("dlq", "replay", "shop.yaml", 2).out == "1 letter replayed, exactly once\n"
     assert "1 letter of main/dead deleted" in surepipe("dlq", "delete", "shop.yaml", 5).out
     assert surepipe("dlq", "replay", "shop.yaml").out == "3 letters replayed, exactly once\n"
+
+
+def test_letters_of_a_python_program_are_reached_by_their_store(surepipe: Command) -> None:
+    """Listed, shown and deleted without a plan, also with a bound of their own; who can replay them is said."""
+    bounded = Retention(max_bytes=100_000)
+    with SqliteStore("shop.db") as store:
+        DeadLetterStream(store, "mail/dead", retention=bounded)(
+            Letter("mail", 0, 5, 1, LETTERS[0], 1, 0, 1_000_000, "NoPrice", "?")
+        )
+    assert surepipe("dlq", "list", "shop.db#mail/dead").out.startswith(
+        "shop.db#mail/dead  1 letter\n"
+    )
+    assert surepipe("dlq", "show", "shop.db#dead", 2, "--json").json["payload"] == {"n": 2}
+    refused = surepipe("dlq", "replay", "shop.db#mail/dead")
+    assert refused.code == Exit.UNUSABLE
+    assert 'with pipe.replay(DeadLetterStream(store, "mail/dead"))' in refused.err
+    assert (
+        "1 letter of shop.db#mail/dead deleted"
+        in surepipe("dlq", "delete", "shop.db#mail/dead", 1).out
+    )
+    assert "no letter, 1 deleted" in surepipe("dlq", "list", "shop.db#mail/dead").out
+
+
+@pytest.mark.parametrize(
+    ("place", "says"),
+    [
+        ("none.db#dead", "none.db can't be read: no such file"),
+        ("shop.db#other", "shop.db#other: there is no stream 'other'"),
+        ("shop.db#events", "entry 1 of 'events' is no letter"),
+        ("redis://127.0.0.1:1/0#dead", "names no stream: write redis://"),
+    ],
+)
+def test_a_place_without_letters_is_refused(place: str, says: str, surepipe: Command) -> None:
+    """And nothing is made there."""
+    with SqliteStore("shop.db") as store, StreamSender("events", store=store) as sender:
+        sender.send(1)
+        sender.flush()
+    for verb in (("list", place), ("show", place, 1), ("delete", place, "--all")):
+        refused = surepipe("dlq", *verb)
+        assert (refused.code, says in refused.err) == (Exit.UNUSABLE, True)
+    assert not Path("none.db").exists()
 
 
 def test_letters_in_memory_and_words_that_are_no_numbers_are_refused(surepipe: Command) -> None:

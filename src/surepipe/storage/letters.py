@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass, field, fields
 from datetime import UTC, datetime
-from typing import cast
+from typing import Self, cast
 from urllib.parse import quote
 
 from surepipe.core.effects import Letter, WriteFailed, WriteOutcome, WriteStored, WriteUnknown
@@ -34,6 +34,7 @@ from surepipe.core.store_requests import (
     Identity,
     Level,
     NoPosition,
+    NoStream,
     Owner,
     Position,
     Retention,
@@ -262,6 +263,19 @@ class DeadLetterStream:
         self._streams = streams
         self._retention = retention
         self._incarnation = 0
+
+    @classmethod
+    def found(cls, streams: Store, stream: str) -> Self:
+        """The letters of a stream that is there already, whatever its retention is. Makes nothing. Raises
+        LookupError where there is no such stream, StoreUnavailable."""
+        info = streams.info(stream)
+        if isinstance(info, NoStream):
+            raise LookupError(f"there is no stream {stream!r}, so no letter was put there")
+        if not isinstance(info, StreamInfo):
+            raise _as_error(stream, info)
+        letters = cls(streams, stream)
+        letters._incarnation = info.incarnation
+        return letters
 
     @property
     def store(self) -> Store:

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Generator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, TypeAlias
 
 import typer
 
 from surepipe.cli.output import Exit, complain, epilog, line, show, show_json, write_bytes
 
 if TYPE_CHECKING:
+    from surepipe.audit.bulk import StoredStream
     from surepipe.pipelines import Plan
     from surepipe.storage.letters import DeadLetterStream, Fates, StoredLetter
 
@@ -22,7 +23,17 @@ dlq = typer.Typer(
     no_args_is_help=True,
 )
 
-File = Annotated[Path, typer.Argument(help="The pipeline, a YAML file.", show_default=False)]
+Where: TypeAlias = "Plan | StoredStream"
+"""A plan, which names its dead letters, or a stream of them by its store."""
+File = Annotated[
+    str,
+    typer.Argument(
+        metavar="FILE|STORE#STREAM",
+        help="The pipeline, a YAML file. Or dead letters by their store, also of a Python program: "
+        "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM.",
+        show_default=False,
+    ),
+]
 Stream = Annotated[
     str | None,
     typer.Argument(
@@ -54,11 +65,11 @@ def list_letters(
     as_json: AsJson = False,
 ) -> None:
     """List dead letters, one on each line: what failed, how often, how, and whether it was sent again since."""
-    plan = _plan(file)
+    where = _where(file)
     found: dict[str, list[tuple[StoredLetter, Fates]]] = {}
     hidden: dict[str, int] = {}
-    for name in _streams(plan, stream):
-        with _opened(plan, name) as letters:
+    for name in _streams(where, stream):
+        with _opened(where, name) as letters:
             fates = letters.fates()
             stored = [(one, fates) for one in letters.all()]
         found[name] = [
@@ -95,19 +106,21 @@ def show_letter(
     hexadecimal.
 
     surepipe dlq show pipeline.yaml 3
+
+    surepipe dlq show shop.db#orders/dead 3
     """
     if raw and as_json:
         complain("--raw and --json say two things: give one of them")
         raise typer.Exit(Exit.UNUSABLE)
     from surepipe.cli.letters import payload_facts, payload_lines
 
-    plan = _plan(file)
-    names, numbers = _chosen(plan, chosen)
+    where = _where(file)
+    names, numbers = _chosen(where, chosen)
     if len(numbers) != 1:
         complain("show has one letter: give its number, as surepipe dlq list shows it")
         raise typer.Exit(Exit.UNUSABLE)
-    (index,), name = numbers, _only(plan, names)
-    with _opened(plan, name) as letters:
+    (index,), name = numbers, _only(names)
+    with _opened(where, name) as letters:
         found, fates = letters.show(index), letters.fates()
     if found is None:
         complain(f"{name} has no letter {index}: see surepipe dlq list")
@@ -146,16 +159,20 @@ def replay(
 
     surepipe dlq replay pipeline.yaml 3    letter 3 alone
     """
+    from surepipe.audit.bulk import StoredStream
     from surepipe.cli.letters import replayed
 
-    plan = _plan(file)
-    names, numbers = _chosen(plan, chosen)
+    where = _where(file)
+    if isinstance(where, StoredStream):
+        complain(_NO_PIPE.format(where, where.stream))
+        raise typer.Exit(Exit.UNUSABLE)
+    names, numbers = _chosen(where, chosen)
     if len(numbers) > 1 or (numbers and limit is not None):
         complain("replay sends all that wait (--limit: so many of them), or one by its number")
         raise typer.Exit(Exit.UNUSABLE)
-    name = _only(plan, names)
-    with _opened(plan, name) as letters:
-        said, again = replayed(plan, name, letters, limit, numbers[0] if numbers else None)
+    name = _only(names)
+    with _opened(where, name) as letters:
+        said, again = replayed(where, name, letters, limit, numbers[0] if numbers else None)
     show([line(said)])
     if again:
         raise typer.Exit(Exit.VIOLATED)
@@ -179,13 +196,13 @@ def delete(
 
     surepipe dlq delete pipeline.yaml --all
     """
-    plan = _plan(file)
-    names, numbers = _chosen(plan, chosen)
+    where = _where(file)
+    names, numbers = _chosen(where, chosen)
     if everything == bool(numbers):
         complain("delete needs the numbers that surepipe dlq list shows, or --all, and not both")
         raise typer.Exit(Exit.UNUSABLE)
-    name = _only(plan, names)
-    with _opened(plan, name) as letters:
+    name = _only(names)
+    with _opened(where, name) as letters:
         if everything:
             numbers = [one.index for one in letters.all()]
         elif absent := [index for index in numbers if letters.show(index) is None]:
@@ -206,32 +223,55 @@ def _count(number: int) -> str:
     return {0: "no letter", 1: "1 letter"}.get(number, f"{number} letters")
 
 
-def _chosen(plan: Plan, words: list[str] | None) -> tuple[list[str], list[int]]:
+_NO_PIPE = (
+    "a replay sends letters into a pipe, and {} names none: replay them in the program that has it, with "
+    'pipe.replay(DeadLetterStream(store, "{}")) (docs/storage.md, "Dead letters"), or name its pipeline, a YAML '
+    "file"
+)
+
+
+def _chosen(where: Where, words: list[str] | None) -> tuple[list[str], list[int]]:
     """The streams and the numbers that were asked for: one stream before them, or none."""
     given = list(words or ())
     stream = given.pop(0) if given and not given[0].isdecimal() else None
     if wrong := [word for word in given if not word.isdecimal() or int(word) < 1]:
         complain(f"{wrong[0]!r} is no number of a letter: they count from 1, see surepipe dlq list")
         raise typer.Exit(Exit.UNUSABLE)
-    return _streams(plan, stream), [int(word) for word in given]
+    return _streams(where, stream), [int(word) for word in given]
 
 
-def _only(plan: Plan, names: list[str]) -> str:
+def _only(names: list[str]) -> str:
     """The one stream that is meant."""
     if len(names) == 1:
         return names[0]
-    complain(f"{plan.name} has dead letters in {', '.join(names)}: say which, before the number")
+    complain(f"there are dead letters in {', '.join(names)}: say which, before the number")
     raise typer.Exit(Exit.UNUSABLE)
 
 
-def _plan(file: Path) -> Plan:
+def _where(text: str) -> Where:
+    from surepipe.audit.bulk import StoredStream, place_of
     from surepipe.pipelines import load
 
-    return load(file)
+    if "://" not in text and ("#" not in text or Path(text).exists()):
+        return load(Path(text))
+    place = place_of(text)
+    assert isinstance(place, StoredStream), "a name with # that is no file"
+    return place
 
 
-def _streams(plan: Plan, chosen: str | None) -> list[str]:
-    """The dead letters of the file, or those that were asked for."""
+def _streams(where: Where, chosen: str | None) -> list[str]:
+    """The dead letters that are named, or those of the file that were asked for."""
+    from surepipe.audit.bulk import StoredStream
+
+    if not isinstance(where, StoredStream):
+        return _streams_of(where, chosen)
+    if chosen is not None:
+        complain(f"{where} names a stream already: leave {chosen} out")
+        raise typer.Exit(Exit.UNUSABLE)
+    return [str(where)]
+
+
+def _streams_of(plan: Plan, chosen: str | None) -> list[str]:
     parts = (*plan.sources, *plan.stages, *plan.sinks)
     named: list[str] = [one for part in parts if (one := getattr(part, "dead_letter", None))]
     named += [
@@ -255,8 +295,31 @@ def _streams(plan: Plan, chosen: str | None) -> list[str]:
 
 
 @contextmanager
-def _opened(plan: Plan, name: str) -> Generator[DeadLetterStream]:
+def _opened(where: Where, name: str) -> Generator[DeadLetterStream]:
     """The letters in their store, which is opened for that."""
+    from surepipe.audit.bulk import StoredStream
+
+    opened = _in_store(where) if isinstance(where, StoredStream) else _in_plan(where, name)
+    with opened as letters:
+        yield letters
+
+
+@contextmanager
+def _in_store(place: StoredStream) -> Generator[DeadLetterStream]:
+    from surepipe.audit.bulk.logs import opened
+    from surepipe.storage.letters import DeadLetterStream
+
+    with closing(opened(place)) as store:
+        try:
+            letters = DeadLetterStream.found(store, place.stream)
+        except LookupError as error:
+            complain(f"{place}: {error.args[0]}")
+            raise typer.Exit(Exit.UNUSABLE) from error
+        yield letters
+
+
+@contextmanager
+def _in_plan(plan: Plan, name: str) -> Generator[DeadLetterStream]:
     from surepipe.pipelines.run import RealEnvironment
     from surepipe.pipelines.run.running import close_store
     from surepipe.storage.letters import DeadLetterStream

@@ -26,6 +26,8 @@ class Violation:
     """the end of a pipeline at which it was found, at the end of a run"""
     content: str = ""
     """what did not come there, or too often, as text"""
+    why: str = ""
+    """why its step decides, in words, where a run shows that"""
 
     def __str__(self) -> str:
         return f"{self.property} {self.name} violated at step {self.step}: {self.sentence}"

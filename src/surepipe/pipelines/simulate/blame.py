@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
@@ -17,7 +17,7 @@ from surepipe.audit.settings import facts_of
 from surepipe.audit.trace import Kind, Row
 from surepipe.pipelines.models.stages import Trying
 from surepipe.pipelines.simulate.campaign import digests_in, quiet
-from surepipe.pipelines.simulate.ends import asked_for
+from surepipe.pipelines.simulate.ends import Asking, Effect, Nth, asked_for
 from surepipe.pipelines.simulate.plain import PARTS_MAX, Carried, Identities, Plain, Said
 from surepipe.pipelines.simulate.reference import plainly, played, reference_of
 from surepipe.pipelines.simulate.subject import PlanSubject
@@ -48,6 +48,10 @@ class _Place:
         """Who it is for the stages."""
         pipe, _, producer = self.pipe.partition("@")
         return About(pipe, self.epoch, self.seq, producer)
+
+
+_Pointed: TypeAlias = tuple[_Place | None, int, str]
+"""The message that a violation is about, the step that decides it, and why, if that is known here."""
 
 
 class _Run:
@@ -117,9 +121,10 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
         (one.pipe, one.epoch, one.seq): plain.said.get(one.about.key, {}) for one in run.digests
     }
     found = replace(found, varying=varying, raised_anyway=anyway, usual_of_all=of_all)
-    place, step = _with_an_effect(run, result, violation) or (
-        _in_stages(subject, plain, run, found),
-        violation.step,
+    place, step, why = (
+        _with_an_effect(run, result, violation)
+        or _without_an_effect(subject, plain, run, found)
+        or (_in_stages(subject, plain, run, found), violation.step, "")
     )
     if place is None:
         return found
@@ -133,6 +138,7 @@ def pointed(subject: PlanSubject, found: Counterexample) -> Counterexample:
             epoch=place.epoch,
             seq=place.seq,
             position=place.position,
+            why=why,
         ),
         message=carried.text if carried else "",
         usual=dict(_usually(plain, run, place)),
@@ -233,30 +239,21 @@ def _varying(plain: Plain, again: Plain) -> frozenset[str]:
     )
 
 
-def _with_an_effect(
-    run: _Run, result: RunResult, violation: Violation
-) -> tuple[_Place | None, int] | None:
-    """For which message a stage asked for an effect with a wrong key, or did one once more, and at which row; or
-    the first that it was through with when its process ended, with all that it had put off."""
+def _with_an_effect(run: _Run, result: RunResult, violation: Violation) -> _Pointed | None:
+    """For which message a stage asked for an effect with a wrong key, or did one once more, and at which row."""
     asked: Row | None = None
-    done: Row | None = None
-    stage = violation.content.partition(" (")[0]
     for row in result.rows:
-        told = facts_of(row)
-        if row.kind == Kind.CALLED and "stage" in told:
+        if row.kind == Kind.CALLED and "stage" in facts_of(row):
             asked = row
-        elif row.kind == Kind.RETURNED and told.get("stage") == stage:
-            done = done or row
         text = (
-            str(told.get("text", "")) if (row.kind, row.node) == ("effect", violation.end) else ""
+            str(facts_of(row).get("text", ""))
+            if (row.kind, row.node) == ("effect", violation.end)
+            else ""
         )
         is_it = bool(text) and text.startswith(violation.content)
         is_named = violation.name in (IDEMPOTENCY_KEY, EFFECT_REPEATED)
         if is_named and is_it and asked is not None:
-            return run.place(asked), row.step
-        is_end = row.kind == Kind.CRASH and done is not None and row.node == done.node
-        if violation.name == EFFECT_LOST and is_end and done is not None:
-            return run.place(done), row.step
+            return run.place(asked), row.step, ""
     return None
 
 
@@ -371,6 +368,199 @@ def _carried(plain: Plain, run: _Run, place: _Place) -> Carried | None:
         ),
         None,
     )
+
+
+# For which message something outside was never done, and what became of it.
+
+
+@dataclass
+class _Turn:
+    """A call of a stage in a run: how it ended, what was done outside meanwhile, and the end of its process."""
+
+    stage: str
+    place: _Place | None
+    began: Row
+    ended: Row | None = None
+    crash: Row | None = None
+    done: list[Row] = field(default_factory=list[Row])
+
+    @property
+    def is_through(self) -> bool:
+        """Whether the stage has answered."""
+        return self.ended is not None and self.ended.kind == Kind.RETURNED
+
+    @property
+    def broke_off_at(self) -> Row | None:
+        """Where the stage was kept from an answer."""
+        return None if self.is_through else self.ended or self.crash
+
+
+def _turns(run: _Run, rows: Sequence[Row]) -> list[_Turn]:
+    """Whose an effect is can't be told of calls that go on at once."""
+    found: list[_Turn] = []
+    going: dict[tuple[object, ...], _Turn] = {}
+    for row in rows:
+        told = facts_of(row)
+        call = row.node, row.pipe, row.epoch, row.seq, told.get("stage"), told.get("part")
+        if row.kind == Kind.CALLED and "stage" in told:
+            going[call] = _Turn(str(told["stage"]), run.place(row), row)
+            found.append(going[call])
+        elif row.kind in (Kind.RETURNED, Kind.RAISED) and call in going:
+            going.pop(call).ended = row
+        elif row.kind == "effect" and len(going) == 1:
+            next(iter(going.values())).done.append(row)
+        elif row.kind == Kind.CRASH:
+            for turn in found:
+                if turn.began.node == row.node and turn.crash is None:
+                    turn.crash = row
+            going = {one: turn for one, turn in going.items() if turn.crash is None}
+    return found
+
+
+def _without_an_effect(
+    subject: PlanSubject, plain: Plain, run: _Run, found: Counterexample
+) -> _Pointed | None:
+    """The message for which something was never done outside, and where that was decided."""
+    violation = found.violation
+    missing = next(
+        (
+            effect
+            for effect, who in plain.effects.items()
+            if effect[0] == violation.end
+            and asked_for(effect[1], effect[2], who) == violation.content
+        ),
+        None,
+    )
+    if violation.name != EFFECT_LOST or missing is None:
+        return None
+    options = Options(messages=Options.of(found.result.script.options).messages)
+    with quiet(subject):
+        alone = plainly(subject, options, forgetting=True, identities=run.identities)
+    subject.memory.reset()
+    return _Lost(plain, alone, run, found, missing).told()
+
+
+class _Lost:
+    """An effect that a run lacks, or that it has not so often; ``alone``: the run without faults in which nothing
+    is known of messages before."""
+
+    def __init__(
+        self, plain: Plain, alone: Plain, run: _Run, found: Counterexample, missing: Effect
+    ) -> None:
+        self._plain, self._run, self._missing = plain, run, missing
+        self._look, self._is_any = missing[:2], isinstance(missing[2], Nth)
+        self._told = f"{missing[1]} {missing[2]!r}"
+        stage = found.violation.content.partition(" (")[0]
+        place = found.places.get(stage)
+        self._stage, self._who = stage, f"{stage} ({place})" if place else stage
+        self._turns = [turn for turn in _turns(run, found.result.rows) if turn.stage == stage]
+        self._of_itself = {
+            asking.origin
+            for effect, askings in alone.asking_for.items()
+            if effect[:2] == self._look
+            for asking in askings
+        }
+        self._last = found.violation.step
+        dead = (row for row in found.result.rows if row.kind == Kind.DEAD)
+        self._set_aside = {run.place(row) for row in dead}
+
+    def told(self) -> _Pointed | None:
+        """Where its message does it by itself that one is followed, else the first of those that were put off."""
+        place, is_of_itself = next(self._asking(), (None, True))
+        if not is_of_itself and (off := self._put_off()) is not None:
+            return off
+        return None if place is None else self._at(place)
+
+    def _asking(self) -> Iterator[tuple[_Place, bool]]:
+        """The messages for which it is asked without faults, and here not done, but for dead letters; each with
+        whether that is asked for it alone, too."""
+        plain = self._plain
+        asked = [
+            asking
+            for effect, askings in plain.asking_for.items()
+            for asking in askings
+            if (plain.asked[effect].partition(" ")[0], effect[:2]) == (self._stage, self._look)
+            and (self._is_any or effect == self._missing)
+        ]
+        times = Counter(asking.origin for asking in asked)
+        for asking in asked:
+            place = self._place(asking)
+            if place is None or place in self._set_aside:
+                continue
+            if not self._has_done(place, times[asking.origin]):
+                yield place, asking.origin in self._of_itself
+
+    def _place(self, asking: Asking) -> _Place | None:
+        """Where a message of a source is in the pipe before the stage."""
+        pipe = asking.made_of[-1].place
+        of_pipe = (place for place in self._run.digests if self._run.in_plan(place) == pipe)
+        known = self._plain.origins
+        return next((one for one in of_pipe if known.get(one.about.key) == asking.origin), None)
+
+    def _has_done(self, place: _Place, times: int) -> bool:
+        """Of so many of an action each is meant: what they are of may be another thing in each run."""
+        mine = (turn for turn in self._turns if turn.place == place)
+        done = [_effect_of(row) for turn in mine for row in self._of_action(turn)]
+        return len(done) >= times if self._is_any else self._told in done
+
+    def _of_action(self, turn: _Turn) -> Iterator[Row]:
+        outside, action = self._look
+        return (
+            row
+            for row in turn.done
+            if row.node == outside and _effect_of(row).startswith(f"{action} ")
+        )
+
+    def _put_off(self) -> _Pointed | None:
+        """Whatever the stage was through with since it did something of this sort is gone with its process, but
+        for what is tried again."""
+        for crash in {turn.crash.step: turn.crash for turn in self._turns if turn.crash}.values():
+            waiting: list[_Turn] = []
+            for turn in (one for one in self._turns if one.crash is crash):
+                waiting = [] if any(self._of_action(turn)) else [*waiting, turn]
+            later = {one.place for one in self._turns if one.began.step > crash.step}
+            for turn in waiting:
+                if turn.is_through and turn.place is not None and turn.place not in later:
+                    name = f"#{turn.place.position}"
+                    why = f"the process ends, and what {self._who} has put off is gone, of {name} too."
+                    return turn.place, crash.step, why
+        return None
+
+    def _at(self, place: _Place) -> _Pointed:
+        """What the stage does instead for this message; else where it was kept from that; else where it is through
+        without it."""
+        turns, name = [turn for turn in self._turns if turn.place == place], f"#{place.position}"
+        usual = {f"{action} {value!r}" for _, action, value in self._plain.effects}
+        done = () if self._is_any else (row for turn in turns for row in self._of_action(turn))
+        for row in done:
+            if (other := _effect_of(row)) not in usual:
+                return place, row.step, f"{self._who} does {row.node} {other} for {name} instead."
+        through = next((turn for turn in reversed(turns) if turn.is_through), None)
+        if through is None or through.ended is None:
+            return place, self._last, ""
+        for turn in turns:
+            if (end := turn.broke_off_at) is not None and end.step < through.began.step:
+                return place, end.step, self._broken_off(turn, end, name)
+        why = f"{self._who} is through with {name} and has not done that."
+        return place, through.ended.step, why
+
+    def _broken_off(self, turn: _Turn, end: Row, name: str) -> str:
+        """It is done at no other attempt: what the stage has noted by then may be why."""
+        noted = [f"{row.node} {_effect_of(row)}" for row in turn.done]
+        when = f"between {noted[-1]} and that" if noted else "before that"
+        what = "the process ends while" if end.kind == Kind.CRASH else ""
+        does = "handles" if what else "fails for"
+        return (
+            f"{what} {self._who} {does} {name}, {when}, which {self._stage} leaves out when {name} is tried "
+            "again."
+        ).strip()
+
+
+def _effect_of(row: Row) -> str:
+    """What was done, however often; nothing where its key was known."""
+    text = str(facts_of(row).get("text", ""))
+    is_done = not text.endswith(": the key is known, nothing is done")
+    return text.partition(", for the ")[0] if is_done else ""
 
 
 # Which stages went by more than their message.

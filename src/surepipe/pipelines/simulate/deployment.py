@@ -41,16 +41,19 @@ from surepipe.pipelines.run.running import PlanEngine
 from surepipe.pipelines.simulate.ends import (
     Effect,
     Ends,
+    Nth,
     Reference,
     RunOutcome,
     SetAside,
     about_what,
     all_done,
+    asked_for,
     canonical,
     done_again,
     judge_ends,
     judge_keys,
     slips_of,
+    so_many,
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import (
@@ -61,6 +64,7 @@ from surepipe.pipelines.simulate.functions import (
     with_all_it_gives,
 )
 from surepipe.pipelines.simulate.memory import ProcessMemory, in_transaction
+from surepipe.pipelines.simulate.plain import at_first_attempts
 from surepipe.pipelines.simulate.sources_and_sinks import (
     BareDisk,
     DiskInLife,
@@ -601,18 +605,26 @@ class PlanDeployment(Deployment):
             return
         if not self._keeps_all(world):
             return
-        outside, action, value = first = min(missing, key=repr)
-        more = f", nor were {len(missing) - 1} more" if len(missing) > 1 else ""
+        outside, action, value = first = min(missing, key=_in_turn)
+        others = so_many(missing) - 1
+        more = f", nor {'was' if others == 1 else 'were'} {others} more" if others else ""
         yield Violation(
             "stage",
             EFFECT_LOST,
             len(world.rows) - 1,
             f"{outside} {action} {value!r} was never done{more}: without faults {wanted[first]} does it. "
-            "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
-            "the message is handled, and note it behind that, or "
-            f"{in_transaction(self.plan, wanted[first].partition(' ')[0])}.",
+            f"{self._against_losing(first)}.",
             end=outside,
-            content=wanted[first],
+            content=asked_for(action, value, wanted[first]),
+        )
+
+    def _against_losing(self, effect: Effect) -> str:
+        stage = self._reference.effects[effect].partition(" ")[0]
+        if effect in self._reference.of_first_attempts:
+            return at_first_attempts(stage)
+        return (
+            "What a stage keeps for later, or notes as done before it is, is lost with its process: do it while "
+            f"the message is handled, and note it behind that, or {in_transaction(self.plan, stage)}"
         )
 
     def _excused_effects(self, aside: SetAside) -> set[Effect]:
@@ -657,6 +669,11 @@ class PlanDeployment(Deployment):
             return
         came = {canonical(message) for sink in self._contents().values() for message in sink}
         yield from visitor.judge(came, len(world.rows) - 1, keeps_all=self._keeps_all(world))
+
+
+def _in_turn(effect: Effect) -> tuple[int, str]:
+    """Where it stands among those that are told: how often something is done comes last."""
+    return (effect[2].number if isinstance(effect[2], Nth) else 0, repr(effect))
 
 
 def _decoded(payload: bytes) -> object:

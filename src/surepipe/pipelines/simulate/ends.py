@@ -215,6 +215,8 @@ class Reference:
     """sentences about what is done outside of which only the number is compared"""
     leaking: tuple[str, ...] = ()
     asking: Mapping[str, Sequence[str]] = field(default_factory=dict[str, Sequence[str]])
+    of_first_attempts: frozenset[Effect] = frozenset()
+    """what a stage that asks which attempt it is does at the first one alone"""
     odd_keys: Told = field(default_factory=dict[str, str])
     keys: tuple[Answer, ...] = ()
     judged: frozenset[str] = frozenset()
@@ -573,6 +575,14 @@ def all_done(outsides: Sequence[Outside]) -> dict[Effect, str]:
     for look, times in totals.items():
         found |= {(*look, Nth(number + 1)): asked_by[look] for number in range(times)}
     return found
+
+
+def so_many(effects: Iterable[Effect]) -> int:
+    """How many these are: that there are so many of an action is told by the number as well as by the values."""
+    named, numbers = Counter[Look](), Counter[Look]()
+    for effect in effects:
+        (numbers if isinstance(effect[2], Nth) else named)[effect[:2]] += 1
+    return (named | numbers).total()
 
 
 def done_without_key(outsides: Iterable[Outside]) -> Counter[tuple[str, Effect]]:

@@ -288,7 +288,7 @@ class PlainSubject:
     ``afterwards``: functions are called once more for each message when all are through, as after a crash that
     brings it again. ``forgetting``: each message comes to a process that knows nothing of those before.
     ``without``: messages that do not come, by their source and place there. ``strange``: where it is not 0,
-    messages have identities that no run of another number gives.
+    messages have identities that no run of another number gives. ``attempt``: what stages are told that it is.
     """
 
     of: PlanSubject
@@ -301,6 +301,7 @@ class PlainSubject:
     identities: Identities = field(default_factory=dict[tuple[str, str], Sequence[About]])
     strange: int = 0
     without: frozenset[tuple[str, int]] = frozenset()
+    attempt: int = 1
 
     @property
     def name(self) -> str:
@@ -337,6 +338,7 @@ class PlainRun(Deployment):
         self._through_it: list[_Call] = []
         self._batches = how.batches
         self._without = how.without
+        self._attempt = how.attempt
         self._waiting: dict[str, list[tuple[object, About]]] = {}
         """Of each batch that has begun: what is in it."""
         self._functions = subject.functions()
@@ -751,7 +753,7 @@ class PlainRun(Deployment):
         passage.came += 1
         self._remember(part.name)  # what is called may be an object that does: this run's own
         entry = self._entry(part, path)
-        context = self._context(part, about) if entry.asks else None
+        context = self._context(part, about, self._attempt) if entry.asks else None
         try:
             is_flat = isinstance(part, StagePart) and part.flat_map is not None
             again = deepcopy(message) if self._twice or self._afterwards else None
@@ -847,7 +849,7 @@ class PlainRun(Deployment):
             self._entries[part.name] = known
         return known
 
-    def _context(self, part: StagePart | PythonSink, about: About, attempt: int = 1) -> _Context:
+    def _context(self, part: StagePart | PythonSink, about: About, attempt: int) -> _Context:
         transaction = self._transaction(self._in_plan(about))
         return _Context(about, part.name, attempt, VirtualClock(self._life), transaction)
 
@@ -879,6 +881,14 @@ class PlainRun(Deployment):
         usual = 2 if self._backwards else 1
         epoch = NOBODY - self._strange if self._known or self._strange else usual
         return About(name, epoch, self._numbers[name])
+
+
+def at_first_attempts(stage: str) -> str:
+    """What is to be said of one that does something outside by the number of its attempt."""
+    return (
+        f"{stage} asks for {ATTEMPT}, and does it at the first attempt alone, which may fail or end with its "
+        "process before that: do it at each attempt, with a key that stays the same, such as context.id.key"
+    )
 
 
 def _asked_for(outsides: Iterable[Outside]) -> Counter[Effect]:

@@ -176,6 +176,7 @@ def _reference(subject: PlanSubject, messages: int) -> Reference:
         counted=outside.counted,
         leaking=tuple(ends.leaks),
         asking={stage: tuple(asked) for stage, asked in by_hand.asking.items() if asked},
+        of_first_attempts=frozenset(_of_first_attempts(runs, outside.usual | outside.effects)),
         odd_keys=odd_keys,
         keys=tuple(_told_of_keys(subject, by_hand)),
         judged=frozenset(end for end in ends.unsteady if check.judges_end(end)),
@@ -801,6 +802,21 @@ def _comes_in_order(subject: PlanSubject, stage: str) -> bool:
     )
 
 
+def _of_first_attempts(runs: _Runs, effects: Mapping[Effect, str]) -> Iterator[Effect]:
+    """What is not done where the first attempts that stages see are second ones; of so many of an action any."""
+    asking = {stage for stage, asked in runs.by_hand.asking.items() if ATTEMPT in asked}
+    mine = {what: _whose(what, who) for what, who in effects.items()}
+    mine = {what: whose for what, whose in mine.items() if whose.stage in asking}
+    if not mine:
+        return
+    second = plainly(runs.subject, runs.calm, attempt=2, identities=runs.by_hand.identities)
+    gone = mine.keys() - second.effects.keys()
+    looks = {mine[what] for what in gone}
+    yield from (
+        what for what in mine if what in gone or (isinstance(what[2], Nth) and mine[what] in looks)
+    )
+
+
 def _is_ordered(subject: PlanSubject, end: str) -> bool:
     """Whether messages come to it in one order, in every run without faults."""
     claims = [claim for way, claim in subject.ways.items() if way.end == end]
@@ -821,12 +837,14 @@ def plainly(
     identities: Identities | None = None,
     without: Collection[tuple[str, int]] = (),
     strange: int = 0,
+    attempt: int = 1,
 ) -> Plain:
     """What comes of the messages when the functions are called one after the other. ``later``: on another day, as
     always when ``backwards``, or ``by_key``: backwards, as far as the plan allows that. ``batches``: how many
     messages fall into one. ``afterwards``: functions are called once more for each when all are through.
     ``forgetting``: each comes to a process that knows nothing of those before. ``without``: messages that do not
-    come, by source and place. ``strange``: they have identities that no run with another number has."""
+    come, by source and place. ``strange``: they have identities that no run with another number has. ``attempt``:
+    what stages are told that it is."""
     plain = PlainSubject(
         of=subject,
         backwards=backwards or by_key,
@@ -838,6 +856,7 @@ def plainly(
         identities=identities or {},
         without=frozenset(without),
         strange=strange,
+        attempt=attempt,
     )
     at_once = replace(options, handler_us=0)  # functions are called one after the other
     world = played(plain, at_once, another_day=plain.backwards or later)

@@ -51,7 +51,7 @@ from surepipe.pipelines.simulate.campaign import (
     used_in,
     within_reach,
 )
-from surepipe.pipelines.simulate.ends import ByOrder, Reference, canonical
+from surepipe.pipelines.simulate.ends import ByOrder, Reference, asked_for, canonical
 from surepipe.pipelines.simulate.functions import (
     Functions,
     globals_in,
@@ -69,7 +69,7 @@ from surepipe.pipelines.simulate.memory import (
     project_modules,
     told,
 )
-from surepipe.pipelines.simulate.plain import ATTEMPT
+from surepipe.pipelines.simulate.plain import ATTEMPT, at_first_attempts
 from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
@@ -760,6 +760,7 @@ class Simulation:
                 "context.random, which draws the same at each attempt, and the time from its message."
             )
         yield from self._without_key(example)
+        yield from self._at_first_attempts(example)
         yield "A defect of the stages, or of the check: surepipe did what it promises."
         used = used_in(self.subject, example.result.script.decisions)
         if example.covered and not used <= self._survived(Atom.NO_DUPLICATE):
@@ -783,6 +784,15 @@ class Simulation:
                     f"{row.node} {str(facts['text']).partition(', for the ')[0]} is done once more, as it has no "
                     "key: give it one, such as context.id.key, which is noted with it."
                 )
+
+    def _at_first_attempts(self, example: Counterexample) -> Iterator[str]:
+        """What the check misses outside, where a stage does it at the first attempt alone."""
+        known = self._reference(Options.of(example.result.script.options).messages)
+        for outside, action, value in known.of_first_attempts:
+            who = known.usual.get((outside, action, value), "")
+            what = outside, asked_for(action, value, who)
+            if what == (example.violation.end, example.violation.content):
+                yield f"A stage's defect: {at_first_attempts(who.partition(' ')[0])}."
 
     def _keyless(self, messages: int) -> Iterator[str]:
         """What is done once more with a message that is tried again, and the check minds."""

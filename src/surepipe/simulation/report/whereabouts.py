@@ -9,7 +9,6 @@ from surepipe.audit.findings import Violation
 from surepipe.audit.trace import Kind, Row
 from surepipe.simulation.report.story import Numbers
 from surepipe.simulation.report.words import (
-    EFFECT_LOST,
     IDEMPOTENCY_KEY,
     brief,
     brief_apart,
@@ -283,12 +282,8 @@ class Stages:
                 violation.step,
                 f"{self._who(self._latest)} gives this effect its key for {self.name}.",
             )
-        if violation.name == EFFECT_LOST and not self.is_over:
-            who = self._who(violation.content.partition(" (")[0])
-            return (
-                violation.step,
-                f"the process ends, and what {who} has put off is gone, of {self.name} too.",
-            )
+        if violation.why:
+            return violation.step, violation.why
         doer = violation.content.partition(" (")[0]
         if violation.property == "user" and doer in self._through:
             who = self._who(doer)

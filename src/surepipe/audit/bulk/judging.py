@@ -50,7 +50,7 @@ from surepipe.errors import ConfigurationError
 
 
 BROKEN_MAX = 10
-_BEHIND_ALL = (2**62, 0)
+_BEHIND_ALL: tuple[int, int] = (2**62, 0)
 """Epoch and seq, in place of the first message of a channel that has none in a stream."""
 
 
@@ -362,7 +362,7 @@ class _Judgement:
         names = [str(name) for (name,) in self.engine.rows(sql.SENT_BY_TRACES)]
         self.by_traces = {name for name in names if _base(name) in received - of_stream}
         # Of what the stream has let go the traces tell, if they are of its senders.
-        firsts = {name: _BEHIND_ALL for name in names if _base(name) in of_stream}
+        firsts = dict.fromkeys((name for name in names if _base(name) in of_stream), _BEHIND_ALL)
         self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent, firsts))
         self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
         accepted = sql.ACCEPTED_IN_STREAM_AND_PIPES

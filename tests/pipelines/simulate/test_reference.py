@@ -143,7 +143,7 @@ def test_an_engine_that_never_calls_the_last_stage_is_found(
 
 def forgets_to_return(order: Order) -> None:
     """What it makes of its message is for nobody."""
-    order["seen"] = True
+    keep({**order, "seen": True})
 
 
 def test_a_stage_that_gives_nothing_at_all_is_asked_for_its_return() -> None:

@@ -10,10 +10,11 @@ from __future__ import annotations
 import reprlib
 import sys
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from inspect import isclass, iscoroutinefunction
+from typing import cast
 
 from surepipe.audit.trace import Kind
 from surepipe.core.claims import Atom
@@ -1005,11 +1006,15 @@ def _kept_by_doubles(subject: PlanSubject) -> Mapping[str, str]:
     """What the modules of doubles have at hand that may change, as it is now."""
     names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
     modules = {name: sys.modules[name] for name in names if name in sys.modules}
-    return {
-        f"{module}.{name}": f"{len(value)} in {reprlib.repr(value)}"
+    held = {
+        f"{module}.{name}": cast("object", value)
         for module, one in modules.items()
         for name, value in vars(one).items()
         if isinstance(value, dict | list | set | deque) and not name.startswith("__")
+    }
+    return {
+        name: f"{len(cast('Sized', value))} in {reprlib.repr(value)}"
+        for name, value in held.items()
     }
 
 

@@ -93,14 +93,22 @@ def _makes_alike(veil: Veil, runs: Sequence[Sequence[str]]) -> bool:
 def _with_more(
     covered: Collection[Place], left: Sequence[Place], runs: Sequence[Sequence[str]]
 ) -> Veil | None:
-    """The one veil that covers as few places more as help; None where there are several, as nobody knows then what
-    is the message's own."""
+    """The one veil that covers as few places more as help; None where there are several, as nobody knows then
+    what is the message's own. What each message has for itself, an id, say, is rather that than what several
+    share."""
     for count in range(1, min(MORE_MAX, len(left) - 1) + 1):
         veils = (Veil(frozenset({*covered, *more})) for more in combinations(left, count))
         helping = [veil for veil in veils if _makes_alike(veil, runs)]
+        if len(helping) > 1:
+            helping = [veil for veil in helping if not _covers_an_id(veil, runs[0])]
         if helping:
             return helping[0] if len(helping) == 1 else None
     return None
+
+
+def _covers_an_id(veil: Veil, run: Sequence[str]) -> bool:
+    values = _at_places(run)
+    return any(len(values.get(place, ())) == len(run) for place in veil.places)
 
 
 def _at_places(run: Sequence[str]) -> Mapping[Place, Counter[str]]:

@@ -471,7 +471,10 @@ class _Judgement:
         return known
 
     def _look_for_holes(self) -> None:
-        if not self.facts.rows or not (self.by_traces or isinstance(self.question.sent, Traces)):
+        if not self.facts.rows:
+            return
+        self._look_at_keys()
+        if not (self.by_traces or isinstance(self.question.sent, Traces)):
             return
         for channel, epochs in self.log.accepted.items():
             for epoch, ranges in epochs.items():
@@ -483,15 +486,18 @@ class _Judgement:
             epoch, low, high = integers((cell, *cells))
             found = self.deliveries.handed if kind == Kind.DELIVERED else self.deliveries.came
             epoch_of(found, str(name), epoch).add(low, high)
+        for name, *cells in self.engine.rows(sql.FRESH):
+            pipe, (epoch, first, time_us) = str(name), integers(cells)
+            self.numbers.give(pipe, epoch, first)
+            self.latest[pipe] = max(self.latest.get(pipe, 0), time_us)
+
+    def _look_at_keys(self) -> None:
+        """Only traces know them, whatever tells what was sent."""
         keyed = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.KEYED)]
         handed = [row for row in keyed if row.kind == Kind.DELIVERED]
         came = _by_time([*self._passed(), *keyed[len(handed) :]])
         for row in (*handed, *LateRows(came).in_order(came)):
             self.deliveries.see(row)
-        for name, *cells in self.engine.rows(sql.FRESH):
-            pipe, (epoch, first, time_us) = str(name), integers(cells)
-            self.numbers.give(pipe, epoch, first)
-            self.latest[pipe] = max(self.latest.get(pipe, 0), time_us)
 
     def _look_at_what_came(self) -> None:
         for channel, *numbers in self.engine.rows(sql.CAME):

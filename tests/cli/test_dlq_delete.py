@@ -191,6 +191,21 @@ def test_a_place_without_letters_is_refused(place: str, says: str, surepipe: Com
     assert not Path("none.db").exists()
 
 
+def test_a_look_from_another_folder_makes_no_store_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, surepipe: Command
+) -> None:
+    """It said that there is no letter, and left an empty store in the folder."""
+    (elsewhere := tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(elsewhere)
+    for asked in (["list"], ["delete", "--all"], ["show", "1"], ["replay"]):
+        command, *more = asked
+        done = surepipe("dlq", command, "../shop.yaml", *more)
+        assert done.code == Exit.UNUSABLE, asked
+        assert "shop.db can't be read: no such file" in done.err
+        assert f"or it runs in another folder than {elsewhere}" in " ".join(done.err.split())
+    assert not list(elsewhere.iterdir())
+
+
 def test_letters_in_memory_and_words_that_are_no_numbers_are_refused(surepipe: Command) -> None:
     """In one sentence, with code 2."""
     for command in (("delete", "shop.yaml"), ("delete", "shop.yaml", 1, "--all")):

@@ -261,7 +261,7 @@ def _opened(plan: Plan, part: PipePart) -> Generator[BookQueue]:
     from surepipe.pipelines.run.running import close_store
 
     _require_lasting(plan, part)
-    store = RealEnvironment(plan).store(plan.store(part.stream_store or ""))
+    store = RealEnvironment(plan).existing_store(plan.store(part.stream_store or ""))
     try:
         if not isinstance(store.info(f"{plan.name}/{part.name}/log"), StreamInfo):
             complain(f"pipe {part.name} has no book in its store yet: run the pipeline first")

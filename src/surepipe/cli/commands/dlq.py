@@ -330,7 +330,7 @@ def _in_plan(plan: Plan, name: str) -> Generator[DeadLetterStream]:
             f"{name} is in memory, and ended with the run: a store of kind sqlite or redis keeps dead letters"
         )
         raise typer.Exit(Exit.UNUSABLE)
-    store = RealEnvironment(plan).store(plan.store(store_name))
+    store = RealEnvironment(plan).existing_store(plan.store(store_name))
     try:
         yield DeadLetterStream(store, stream)
     finally:

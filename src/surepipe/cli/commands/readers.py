@@ -169,7 +169,7 @@ def _opened(plan: Plan, name: str) -> Generator[tuple[Store, str]]:
     from surepipe.pipelines.run.running import close_store
 
     store_name, _, stream = name.partition("/")
-    store = RealEnvironment(plan).store(plan.store(store_name))
+    store = RealEnvironment(plan).existing_store(plan.store(store_name))
     try:
         yield store, stream
     finally:

@@ -136,6 +136,16 @@ class RealEnvironment:
             case RedisStorePart():
                 return self._redis(part)
 
+    def existing_store(self, part: AnyStore) -> Store:
+        """The same for whoever only looks: no file is made for that. ConfigurationError where none is there."""
+        if isinstance(part, SqliteStorePart) and not (path := Path(part.path.reveal())).exists():
+            raise ConfigurationError(
+                f"store {part.name}: {path} can't be read: no such file. Either nothing has gone through this "
+                f"pipeline yet, or it runs in another folder than {Path.cwd()}: call this there, as paths of a "
+                "pipeline are those of the current folder"
+            )
+        return self.store(part)
+
     def _redis(self, part: RedisStorePart) -> RedisStore:
         level = None if part.durability is None else _LEVELS[part.durability]
         limits = (

@@ -1001,21 +1001,12 @@ def test_an_effect_that_belongs_to_another_message_is_found_without_a_crash(fold
     assert f"stage price ({MODULE}.py:9) does books book" in said
 
 
-STAMPED_AND_DRAWN = """
-import random, time
-def price(order):
-    return {**order, "at": time.time(), "lot": random.randint(0, 1 << 40)}
-"""
-
-
 @pytest.mark.parametrize(
-    "stages",
-    [OPENED_ONCE, CACHED, STAMPED_AND_DRAWN],
-    ids=["one effect for all", "a cache", "clock and chance"],
+    "stages", [OPENED_ONCE, CACHED, NUMBERED], ids=["one effect for all", "a cache", "a counter"]
 )
 def test_what_is_no_matter_of_attempts_is_not_called_so(folder: Path, stages: str) -> None:
-    """An effect is done once, whichever message comes first; a cache changes no answer; what the clock and chance
-    make of one is another at each call, whoever is tried again."""
+    """An effect is done once, whichever message comes first; a cache changes no answer; what counts messages
+    answers otherwise in every run, and is found by what comes out."""
     simulation = simulation_of(_stages(folder, stages), faults="none")
     assert simulation.campaign(range(1)).retold == {}
 
@@ -1541,25 +1532,6 @@ numbers = counted()
 def price(order):
     return {**order, "number": next(numbers)}
 """
-
-
-ROOMS_IN_MEMORY = """
-TAKEN = []
-def price(order):
-    TAKEN.append(order["order"])
-    return {**order, "state": "held" if len(TAKEN) <= 3 else "full"}
-"""
-
-
-def test_a_stage_that_meets_its_own_first_attempt_in_memory_is_named_before_a_run_shows_it(
-    folder: Path,
-) -> None:
-    """X-25: its answers follow from the order, and in one order from nothing else, so only attempts tell."""
-    (said,) = (
-        simulation_of(_stages(folder, ROOMS_IN_MEMORY), faults="none").campaign(range(1)).retold
-    )
-    assert f"stage price ({MODULE}.py:3) answers" in said
-    assert "when that is tried again, as any message may be" in said
 
 
 @pytest.mark.parametrize("check", [None, bool], ids=["without a check", "with a check"])

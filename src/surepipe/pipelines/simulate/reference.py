@@ -200,9 +200,6 @@ _CHANCES = range(1, 33)
 """Seeds of runs with other chances. What two runs do alike they may do alike by chance."""
 
 
-_STRANGERS: Identities = {("", ""): ()}
-
-
 class _Runs:
     """Runs in which nothing goes wrong: of the engine, at two paces, and of the functions, called one after the
     other, there and back."""
@@ -225,14 +222,10 @@ class _Runs:
     def of_strangers(self) -> Plain:
         """The run in the same order, of messages of other identities, on another day, with other chances, and each
         in a process of its own: what is the same there follows from the order and from what is outside."""
+        strangers: Identities = {("", ""): ()}
         return plainly(
-            self.subject, self.otherwise, later=True, forgetting=True, identities=_STRANGERS
+            self.subject, self.otherwise, later=True, forgetting=True, identities=strangers
         )
-
-    @cached_property
-    def of_strangers_together(self) -> Plain:
-        """The same in one process: what is the same there follows from what is remembered, too."""
-        return plainly(self.subject, self.otherwise, later=True, identities=_STRANGERS)
 
     @cached_property
     def drawing(self) -> Sequence[str]:
@@ -873,8 +866,8 @@ def plainly(
 
 
 def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
-    """Stages whose answer follows from the message, or from it and those before, as long as each is tried once.
-    What the clock or chance makes of it differs between any two calls, and is no matter of attempts."""
+    """Stages whose answer follows from the message, as long as it is tried once. What memory or the clock makes
+    of it differs between any two runs, and is no matter of attempts."""
     for stage, (where, message, first, second) in twice.retold.items():
         turned = runs.turned(stage)
         answers = [
@@ -883,8 +876,7 @@ def _retold(runs: _Runs, twice: Plain) -> Iterator[tuple[str, str]]:
             for said, answer in one.items()
             if said[0] == stage
         ]
-        is_its_own = all(one == other for one, other in answers)
-        if answers and (is_its_own or _is_told_alike(runs, stage, runs.of_strangers_together)):
+        if answers and all(one == other for one, other in answers):
             once, again = brief_apart(repr(first), repr(second))
             told = (
                 f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that "
@@ -916,11 +908,7 @@ def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]
         return
     afterwards = plainly(runs.subject, runs.calm, afterwards=True)
     for stage, (where, message, first, second) in afterwards.retold.items():
-        if (
-            stage in asking
-            and stage not in known
-            and _is_told_alike(runs, stage, runs.of_strangers)
-        ):
+        if stage in asking and stage not in known and _is_told_alike(runs, stage):
             once, again = brief_apart(repr(first), repr(second))
             told = (
                 f"stage {where} answers {once} for {brief(repr(message))}, and {again} when that is tried again "
@@ -931,10 +919,10 @@ def _overtaken(runs: _Runs, known: Collection[str]) -> Iterator[tuple[str, str]]
             yield told, stage
 
 
-def _is_told_alike(runs: _Runs, stage: str, of_strangers: Plain) -> bool:
+def _is_told_alike(runs: _Runs, stage: str) -> bool:
     """Whether a stage answers the same in the same order, whoever its messages are, and at whatever time."""
     return all(
-        of_strangers.answers.get(message, {}).get(said, answer) == answer
+        runs.of_strangers.answers.get(message, {}).get(said, answer) == answer
         for message, one in runs.by_hand.answers.items()
         for said, answer in one.items()
         if said[0] == stage

@@ -141,8 +141,8 @@ class RealEnvironment:
         if isinstance(part, SqliteStorePart) and not (path := Path(part.path.reveal())).exists():
             raise ConfigurationError(
                 f"store {part.name}: {path} can't be read: no such file. Either nothing has gone through this "
-                f"pipeline yet, or it runs in another folder than {Path.cwd()}: call this there, as paths of a "
-                "pipeline are those of the current folder"
+                "pipeline yet: run the pipeline first; or it runs in another folder than "
+                f"{Path.cwd()}: call this there, as paths of a pipeline are those of the current folder"
             )
         return self.store(part)
 

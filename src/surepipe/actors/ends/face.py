@@ -157,9 +157,8 @@ class Named:
             end.leave_behind(error)
 
     def _opened(self) -> None:
-        if isinstance(
-            self._ends[0].runtime, ThreadRuntime
-        ):  # a simulated process loses nothing with ours
+        # A simulated process loses nothing with ours.
+        if isinstance(self._ends[0].runtime, ThreadRuntime):
             _OPEN.add(self)
 
     def _closed(self) -> None:

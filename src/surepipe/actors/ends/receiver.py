@@ -776,7 +776,7 @@ class ReceiverEnd(NodeEnd):
         host = self._actor
         if host is None:
             return
-        left = min((end - self.runtime.now()) / 1_000_000, NOTED_S)
+        left = min(self._left(end), NOTED_S)
         is_over = self.works.signal.wait(
             lambda: host.has_stored or self._actor is not host, max(left, BEGUN_S)
         )

@@ -32,7 +32,7 @@ from enum import Enum
 from functools import cache, lru_cache, partial
 from importlib import import_module
 from importlib.util import resolve_name
-from inspect import isdatadescriptor, isroutine
+from inspect import isroutine
 from itertools import count, islice
 from logging import Logger
 from pathlib import Path
@@ -67,6 +67,9 @@ _SIMPLE = frozenset({bool, int, float, complex, str, bytes, type(None)})
 _BOUND = (MethodType, BuiltinFunctionType, MethodWrapperType)
 """What is called on an object: it keeps that as a global of its own would."""
 _ROUTINES = (FunctionType, *_BOUND)
+_OWNERS = (type, FunctionType)
+"""What has attributes of its own beside the module that it stands in."""
+_NOTHING_WITHIN = _SIMPLE | {type, ModuleType}
 _NO_DATA = (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
 _LETS_WAIT = (asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Barrier)
 """What calls wait for each other by: it holds no data, and is as it was when all have returned."""
@@ -146,7 +149,7 @@ def _all_in(
 
 
 def _parts_of(inner: Collection[object]) -> Collection[object]:
-    if isinstance(inner, Mapping):
+    if _form_of(type(inner)) is _Form.MAP:
         return cast("Mapping[object, object]", inner).values()
     return inner
 
@@ -192,8 +195,7 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
         for name, value in list(vars(module).items()):
             if name.startswith("__"):
                 continue
-            is_owner = isinstance(value, type | FunctionType)
-            if is_owner and value.__module__ == module.__name__:
+            if isinstance(value, _OWNERS) and value.__module__ == module.__name__:
                 found |= _of_class(f"{module.__name__}.{name}", value)
             elif (text := _content(value)) is not None:
                 found[f"{module.__name__}.{name}"] = text
@@ -344,6 +346,11 @@ def _functions_within(
     called: str, value: object, module: ModuleType
 ) -> Iterator[tuple[str, FunctionType]]:
     """The value as a function, or those that it holds: a table of handlers, an object of a class of the module."""
+    if type(value) in _NOTHING_WITHIN:  # most of what a module has
+        return
+    if isinstance(value, FunctionType):
+        yield called, value
+        return
     inside = partial(_standing_in, of=module.__name__)
     for one, _ in islice(_all_in(value, inside), LARGE):
         yield from ((called, function) for function in _functions_of(one))
@@ -399,6 +406,10 @@ def _held_by(owner: Owner) -> Mapping[str, Any]:
 
 def _content(value: Any) -> str | None:
     """None also for an object that does not let itself be read: its own code may raise anything."""
+    if type(value) in _SIMPLE:
+        return repr(value)
+    if _form_of(type(value)) is _Form.NO_DATA:  # most of what a module has
+        return None
     with suppress(Exception):
         if not is_large(value):
             return _text(value, _DEPTH)
@@ -632,7 +643,7 @@ class ProcessMemory:
         for module in self._modules:
             yield module
             for value in list(vars(module).values()):
-                if not isinstance(value, type | FunctionType):
+                if not isinstance(value, _OWNERS):
                     continue
                 is_enum = isinstance(value, type) and issubclass(value, Enum)
                 if value.__module__ == module.__name__ and not is_enum:
@@ -650,14 +661,15 @@ class ProcessMemory:
         """One copy of all together: what two names share, they share in the copy too."""
         memo = {id(value): value for value in values.values() if not self._is_copied(value)}
         found: dict[tuple[Owner, str], Any] = {}
-        for place, value in values.items():
-            try:
-                found[place] = _copy_of(value, memo)
-            except (
-                _NotCopied
-            ):  # a lock in it, say: it stays one for all, and a change of it is told
-                found[place] = value
-                self._shared[id(value)] = None
+        with catch_warnings():
+            # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them.
+            simplefilter("ignore", DeprecationWarning)
+            for place, value in values.items():
+                try:
+                    found[place] = _copy_of(value, memo)
+                except _NotCopied:  # a lock in it, say: one for all, and a change of it is told
+                    found[place] = value
+                    self._shared[id(value)] = None
         return found
 
     def _is_copied(self, value: object) -> bool:
@@ -683,9 +695,15 @@ def _name_of(owner: Owner, name: str) -> str:
 
 
 def _is_data(value: object) -> bool:
-    if _bound_in(value):
-        return True
-    return not (isinstance(value, type | ModuleType) or isroutine(value) or isdatadescriptor(value))
+    return _may_be_data(type(value)) or bool(_bound_in(value))
+
+
+@lru_cache(maxsize=4096)
+def _may_be_data(kind: Any) -> bool:
+    """Said of a type: ``inspect`` tells routines and descriptors by it, too, and is asked for each name each time
+    that another life is entered."""
+    is_descriptor = any(hasattr(kind, name) for name in ("__get__", "__set__", "__delete__"))
+    return not (is_descriptor or issubclass(kind, (type, ModuleType, *_ROUTINES)))
 
 
 class _NotCopied(Exception):
@@ -693,15 +711,13 @@ class _NotCopied(Exception):
 
 
 def _copy_of(value: Any, memo: dict[int, Any]) -> Any:
+    if type(value) in _SIMPLE:
+        return value
     if id(value) in memo:  # of a library, or large: it stays one for all, and nobody looks into it
         return memo[id(value)]
     try:
         memo |= _locks_in(value)
-        with (
-            catch_warnings()
-        ):  # Python 3.12 and 3.13 warn of copies of iterators of itertools, and make them
-            simplefilter("ignore", DeprecationWarning)
-            return _copy_of_bound(value, memo) if _bound_in(value) else deepcopy(value, memo)
+        return _copy_of_bound(value, memo) if _bound_in(value) else deepcopy(value, memo)
     except KeyboardInterrupt:
         raise
     except BaseException as error:  # whatever __deepcopy__ of a user's class raises

@@ -327,15 +327,24 @@ def test_an_answer_before_anything_was_sent_may_give_credit() -> None:
     assert engine_of(wire).limit == 5
 
 
-def test_unanswered_is_noticed_once_for_each_run() -> None:
-    """T-11: two runs, warn_after 3: two notices, however long it lasts."""
+def test_a_silence_is_told_once_and_so_is_its_end() -> None:
+    """T-11: while nobody answers, a notice names what was unanswered first, and not each message that follows.
+    That it is over is told when all that was told of has its answer; the next silence is told anew."""
     wire = wire_of(warn_after=3, rto_initial_s=0.5, rto_max_s=2.0, jitter=0.1)
+    for _ in range(20):
+        wire.send(1)
+        wire.advance(5 * SECOND)
+        wire.drop_all()
+    [(_, notice)] = wire.notices
+    assert (notice.kind, notice.ranges) == (NoticeKind.UNANSWERED, ((1, 1),))
+    wire.arrive_back(confirm(wire, 0, done=((2, 2),)))
+    assert wire.kinds_noticed() == [NoticeKind.UNANSWERED]
+    wire.arrive_back(confirm(wire, 20))
+    assert wire.kinds_noticed() == [NoticeKind.UNANSWERED, NoticeKind.RECOVERED]
     wire.send(1)
-    wire.advance(50 * MS)
-    wire.send(2)
     wire.advance(120 * SECOND)
-    unanswered = [n.ranges for _, n in wire.notices if n.kind == NoticeKind.UNANSWERED]
-    assert sorted(unanswered) == [((1, 1),), ((2, 2),)]
+    assert wire.kinds_noticed()[2:] == [NoticeKind.UNANSWERED]
+    assert wire.notices[-1][1].ranges == ((21, 21),)
 
 
 def test_a_receiver_that_dies_with_a_message_in_work_is_noticed() -> None:

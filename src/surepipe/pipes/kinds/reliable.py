@@ -226,6 +226,7 @@ class Sender(RetrySender):
             self.flights.hasten(self.port.now)
             self.wake()
         self.unheard = 0
+        self.heard()
         self.fill()
 
     def _take_refused(self, frame: Refused) -> None:
@@ -267,7 +268,7 @@ class Sender(RetrySender):
         if unconfirmed and self.opens >= self.options.warn_after and not self.is_warned:
             self.is_warned = True
             detail = f"{self.opens} offers of a link unanswered"
-            self.port.notice(NoticeKind.UNANSWERED, self.epoch, unconfirmed, detail)
+            self.tell_silence(unconfirmed, detail)
         self._send_open()
 
     def route_is_back(self) -> None:

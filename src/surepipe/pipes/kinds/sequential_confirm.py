@@ -176,7 +176,7 @@ class Sender(RetrySender):
             detail = (
                 f"no answer for {self.port.now - unit.sent} us; the carrier repeats, not this layer"
             )
-            self.port.notice(NoticeKind.UNANSWERED, self.epoch, ((unit.first, unit.last),), detail)
+            self.tell_silence(((unit.first, unit.last),), detail)
         end = unit.since + self.give_up_after
         again = self.next_deadline(1) if self.is_turned_away else NEVER
         unit.deadline = min(again, end) if end > self.port.now else again

@@ -69,6 +69,7 @@ class RetrySender(WindowSender):
             return
         self.answered = True
         self.paced_until = 0
+        self.heard()
         self.fill()
 
     def other_control(self, frame: Frame) -> None:
@@ -332,14 +333,14 @@ class RetrySender(WindowSender):
         return bool(flight.carried_as) or all(held.covers(*gap) for gap in gaps)
 
     def _warn_of_lost(self, lost: list[Flight]) -> None:
-        """Tell once of what was transmitted so often without an answer (T-11), in one notice."""
+        """Tell of what was transmitted so often without an answer (T-11), in one notice."""
         due = [run for run in lost if not run.warned and run.attempts >= self.options.warn_after]
         if due:
             attempts = max(run.attempts for run in due)
             self._tell_unanswered(due, f"{attempts} attempts unanswered")
 
     def _warn_of_held(self, kept: list[Flight], held: RangeSet) -> None:
-        """Tell once of what the receiver, or the carrier, has and is silent about (T-11).
+        """Tell of what the receiver, or the carrier, has and is silent about (T-11).
 
         Each run that is due asks, and one question asks after all. So what counts is how often a run had its turn;
         or how many turns there were for each, as a route that comes and goes has patience begin anew.
@@ -358,10 +359,23 @@ class RetrySender(WindowSender):
         )
 
     def _tell_unanswered(self, runs: list[Flight], detail: str) -> None:
-        gaps = (gap for run in runs for gap in self.done.missing(run.first, run.last))
-        self.port.notice(NoticeKind.UNANSWERED, self.epoch, tuple(RangeSet(gaps)), detail)
         for run in runs:
             run.warned = True
+        gaps = (gap for run in runs for gap in self.done.missing(run.first, run.last))
+        self.tell_silence(tuple(RangeSet(gaps)), detail)
+
+    def tell_silence(self, ranges: Ranges, detail: str) -> None:
+        """Tell that nobody answers: once, and not of each message that goes unanswered in the same silence."""
+        if not self.silence_is_told:
+            self.silence_is_told = self.end_is_owed = True
+            self.port.notice(NoticeKind.UNANSWERED, self.epoch, ranges, detail)
+
+    def heard(self) -> None:
+        """The receiver has answered with something new. It is over when all that was told of has its answer."""
+        self.silence_is_told = False
+        if self.end_is_owed and not any(run.warned for run in self.flights.runs):
+            self.end_is_owed = False
+            self.port.notice(NoticeKind.RECOVERED, self.epoch, (), "the receiver answers again")
 
     # Giving up.
 

@@ -116,6 +116,10 @@ class WindowSender(SenderLayer):
         self.frames_passed = 0
         self.void_through = 0
         """Frames that the carrier has and nobody will take, because a new link was made since: up to this one."""
+        self.silence_is_told = False
+        """Since it was told that nobody answers, nobody has."""
+        self.end_is_owed = False
+        """It was told, and not yet that it is over."""
         self._reset(0, 1)
 
     def _reset(self, epoch: int, base: int) -> None:

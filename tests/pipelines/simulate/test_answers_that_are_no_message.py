@@ -22,6 +22,7 @@ WITH_LETTERS = SHOP.replace('price"}', 'price", retries: 2, dead_letter: main/de
 REASONS = ("TypeError: Object of type", "ValueError: Out of range float values", "Unwritable")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("given", GIVEN)
 def test_an_answer_that_no_sink_can_write_is_shown(tmp_path: Path, given: str) -> None:
     """With the reason; the other hash seed finds the same, so it is not exercised (simulation X-22, X-24)."""
@@ -33,6 +34,7 @@ def test_an_answer_that_no_sink_can_write_is_shown(tmp_path: Path, given: str) -
     assert any(reason in done.stdout for reason in REASONS)
 
 
+@pytest.mark.long
 def test_a_pipeline_that_stands_still_for_such_an_answer_is_not_surepipes_defect(
     tmp_path: Path,
 ) -> None:
@@ -43,6 +45,7 @@ def test_a_pipeline_that_stands_still_for_such_an_answer_is_not_surepipes_defect
     assert "A stage's defect: even without faults sink out fails for 1 of 1 messages" in done.stdout
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("given", "sink", "reason"),
     [

@@ -92,6 +92,7 @@ def first_that_struck(plan: Plan, word: str, seeds: Sequence[int]) -> int | None
     return next((seed for seed in seeds if ids & simulation.campaign([seed]).faults.keys()), None)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", PLANS)
 def test_each_fault_that_is_asked_for_strikes_or_has_a_reason_not_to(which: str) -> None:
     """Every word, coarse and fine, on every kind of route: what is said to be beyond the plan never strikes, and
@@ -206,6 +207,7 @@ def test_a_fault_that_is_expected_to_be_tolerated_is_tried_whatever_a_single_pip
     assert "for the second time" in done.stdout
 
 
+@pytest.mark.long
 def test_what_is_expected_to_be_tolerated_and_never_struck_is_not_exercised(tmp_path: Path) -> None:
     """With the number of seeds that may have it; and under pytest only where the seeds are many."""
     plain = ONWARD.replace("CHECK", "")
@@ -292,6 +294,7 @@ def test_the_same_is_said_under_pytest(tmp_path: Path, monkeypatch: pytest.Monke
         assert line in str(failed.value).splitlines()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("which", PLANS)
 def test_each_fault_that_may_be_drawn_strikes_within_the_usual_number_of_seeds(which: str) -> None:
     """However few the messages: no plan ends as not exercised with the options that nobody has changed (X-4)."""

@@ -182,6 +182,7 @@ OF_BATCHES = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", ["claim", "process-crash"])
 @pytest.mark.parametrize(("parts", "work"), OF_BATCHES)
 def test_what_is_done_for_a_batch_as_it_fell_is_not_judged(
@@ -203,6 +204,7 @@ def test_what_is_done_for_a_batch_is_judged_by_a_check_that_asks_for_it() -> Non
         simulation(BEHIND_A_BATCH, "post_together", check="looks_elsewhere").run(range(12))
 
 
+@pytest.mark.long
 def test_a_key_that_two_batches_share_is_found_by_a_check_of_what_is_posted() -> None:
     """X-25: a batch has the identity of its first message, which comes again in other company after a crash."""
     with pytest.raises(SimulationFailed, match="check all_posted does not hold"):
@@ -222,6 +224,7 @@ def test_what_is_done_for_each_message_of_a_batch_is_compared_as_ever(
     assert not campaign.retold
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("parts", "work", "said"),
     [
@@ -327,6 +330,7 @@ def of_batches(first: str, work: str, messages: int, how: str = "call") -> Simul
     return simulation_of(loads(f"{HEAD}{parts}{OUT}{sample}".replace("CALL ", f"{__name__}:")))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("messages", [6, 8, 10, 14, 40])
 @pytest.mark.parametrize("first", ["first_stage", "all_but_seven"])
 def test_what_comes_of_a_batch_as_it_fell_is_not_compared(first: str, messages: int) -> None:
@@ -390,6 +394,7 @@ def post(rows, context):
 """
 
 
+@pytest.mark.long
 def test_the_command_says_the_same_with_and_without_named_faults(tmp_path: Path) -> None:
     """X-22, X-23: neither a violation, nor a fault that is not tolerated, nor held without a word."""
     parts = BEHIND_A_BATCH.replace("CALL WORK", "shop_stages:post")

@@ -117,6 +117,7 @@ AMONG_OTHERS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("where", AMONG_OTHERS)
 def test_a_stage_that_was_given_something_else_is_not_accused(where: str) -> None:
     """X-56: it answers otherwise as its message is another one; who made that one is named alone."""
@@ -155,6 +156,7 @@ def through_a_stream_that_goes_back() -> Simulation:
     return simulation(stages, pipes=onward, faults="store-rollback", head=head)
 
 
+@pytest.mark.long
 def test_a_pipe_that_waits_for_people_as_nothing_promises_otherwise_is_no_finding() -> None:
     """P12: "nothing promises to survive store-rollback", so what follows from that is none either; and where it
     is held to it even so, no message is to blame that was set aside as ever."""
@@ -193,6 +195,7 @@ def all_paid_once(run: RunOutcome) -> bool:
     return bool(run.dead) or outside.count("pay") == dict.fromkeys(range(1, 5), 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("work", "faults", "seeds", "why", "decides"),
     [
@@ -324,6 +327,7 @@ ASKING = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("name", ASKING)
 def test_what_a_stage_asks_for_beside_its_message_is_told_as_what_it_goes_by(name: str) -> None:
     """X-56: it was what earlier calls have left, chance or the time, and advice that the stage follows."""
@@ -370,6 +374,7 @@ PAIRS = [(name, place) for name in GOING_BY_MORE for place in BEHIND]
 PAIRS.remove(("beside_earlier", "two ways that meet"))  # each run without faults has other ones
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("name", "place"), PAIRS)
 def test_what_goes_by_more_than_its_message_is_named_wherever_it_stands(
     name: str, place: str
@@ -440,6 +445,7 @@ BATCHED = """\
 """.replace("CALL ", f"{__name__}:").replace("LETTERS", LETTERS)
 
 
+@pytest.mark.long
 def test_a_stage_behind_another_pipe_or_a_batch_is_not_accused_of_what_it_was_given() -> None:
     """X-56: who messages are there depends on what came before, and so does what a batch holds."""
     spooled = simulation("first intake call number\nlast spool call same", pipes=SPOOL)
@@ -577,6 +583,7 @@ def what_is_paid_comes_out(run: RunOutcome) -> bool:
     }
 
 
+@pytest.mark.long
 def test_a_stage_that_draws_anew_at_each_attempt_is_named_where_a_check_minds() -> None:
     """The one that draws, not those behind it, and what to draw from."""
     checked = f'check: "{__name__}:what_is_paid_comes_out", '
@@ -606,6 +613,7 @@ def pays_what_it_has_not_seen(order: Order) -> Order:
     return order
 
 
+@pytest.mark.long
 def test_what_is_done_twice_as_a_note_was_lost_is_advised_to_have_a_key() -> None:
     """A second attempt in the same process leaves it out, so only the run shows that it has none."""
     checked = f'check: "{__name__}:all_paid_once", '

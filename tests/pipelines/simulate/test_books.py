@@ -140,6 +140,7 @@ def found_in(text: str, seeds: range, mode: str = "claim") -> dict[str, str]:
     return {name: f"seed {one.seed}: {one.violation}" for name, one in result.failures.items()}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", PLANS)
 def test_a_correct_plan_through_a_book_is_never_called_broken(seed: int) -> None:
     """BQ-72, B-109: drawn plans, with the faults that they promise to survive."""
@@ -166,6 +167,7 @@ def test_what_ends_of_a_book_tell_of_it_is_understood(plan: int, mode: str, seed
     assert simulation.campaign([seed]).failures == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("fault", ["process-crash", "store-outage"])
 def test_what_a_correct_plan_promises_through_a_crash_holds(fault: str) -> None:
     """BQ-72: nothing is lost where nothing parks, whatever a crash repeats; 4 has a stage that says Later, and

@@ -21,6 +21,7 @@ from surepipe.pipelines.simulate.subject import explore_plan_hops
 from tests.pipelines.simulate.kit import SHOP, command, shop, simulated
 
 
+@pytest.mark.long
 def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
     """Few seeds of all faults at few messages: held or not exercised, never violated (simulation X-22, X-23)."""
     file = shop(tmp_path, "def price(order):\n    return {**order, 'cents': 5}\n")
@@ -31,6 +32,7 @@ def test_a_pipeline_that_holds_is_said_to_hold(tmp_path: Path) -> None:
     assert not (tmp_path / ".surepipe").exists()
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("faults", "through", "why"),
     [
@@ -84,6 +86,7 @@ CRASHES = ("--seeds", "20", "--faults", "receiver-crash")
 ONLY_A_NAME = "from uuid import uuid4\n\n\ndef price(order):\n    return str(uuid4())\n"
 
 
+@pytest.mark.long
 def test_what_was_judged_is_told_beside_what_was_not(tmp_path: Path) -> None:
     """X-4: one end of which too little can be compared takes nothing from the pipe and the other end; the code is
     that of what was not judged."""
@@ -101,6 +104,7 @@ def test_what_was_judged_is_told_beside_what_was_not(tmp_path: Path) -> None:
     assert "not judged in 20 schedules, see below  lines to out: " in told
 
 
+@pytest.mark.long
 def test_an_end_that_gets_nothing_is_not_exercised_and_the_other_one_held(tmp_path: Path) -> None:
     """X-21: messages came through the pipe, and to the other end."""
     none = "def price(order):\n    return None\n"
@@ -279,6 +283,7 @@ def test_a_double_that_acts_outside_itself_is_not_to_have_a_double(tmp_path: Pat
     assert "replace:" not in done.stderr
 
 
+@pytest.mark.long
 def test_a_stage_that_asks_a_generator_of_its_module_is_not_judged_and_the_generator_is_named(
     tmp_path: Path,
 ) -> None:
@@ -303,6 +308,7 @@ def price(order):
 """
 
 
+@pytest.mark.long
 def test_a_way_whose_stage_goes_another_way_each_time_is_not_judged_and_its_clock_is_named(
     tmp_path: Path,
 ) -> None:
@@ -450,6 +456,7 @@ def wrong(run):
 """
 
 
+@pytest.mark.long
 def test_a_violation_has_its_verdicts_and_notes_in_json(tmp_path: Path) -> None:
     """The way that broke is violated, and no promise is said to hold; what stages keep stands beside."""
     said = held_of(tmp_path, CHECKED, SHOP + 'simulate: {check: "shop_stages:wrong"}\n')
@@ -470,6 +477,7 @@ def test_an_expectation_that_is_not_met_is_told_in_json_as_that(tmp_path: Path) 
     assert "violated" in cast("dict[str, str]", said["verdicts"]).values()
 
 
+@pytest.mark.long
 def test_messages_that_are_refused_for_a_known_reason_are_not_told_of_twice(tmp_path: Path) -> None:
     """The reason is exact; that rows may be unlike their own would only lead away from it."""
     pipeline = SHOP.replace('price"', 'price", retries: 1, dead_letter: main/dead')

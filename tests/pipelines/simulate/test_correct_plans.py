@@ -369,6 +369,7 @@ sinks: {out: {from: [left, right], kind: python, call: "CALL ignored", idempoten
     assert found_in(subject, range(2), "none") == {}
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("seed", [0, 1, 2, 3, 30, 40, 81, 108])
 def test_a_generated_plan_is_not_called_broken(seed: int) -> None:
     """V-1, X-71: sources, routes, boundaries, lanes, stages and sinks as the seed has them. Once it was said of 30
@@ -377,6 +378,7 @@ def test_a_generated_plan_is_not_called_broken(seed: int) -> None:
     assert list(alarms(case_of(seed), range(3))) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("plan", "seed"),
     [(21, 0), (35, 3), (101, 1), (119, 7), (121, 6), (173, 6), (208, 0), (230, 0), (327, 1)],
@@ -390,6 +392,7 @@ def test_a_generated_plan_is_not_called_broken_any_more(plan: int, seed: int) ->
     assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("plan", [2003, 2011, 2023, 2037, 2051, 2116])
 def test_a_generated_plan_that_gives_messages_up_soon_is_not_called_broken(plan: int) -> None:
     """V-1, P2, P14, F20: each of these was. 2003, 2011, 2037: with one letter several rows were missing, also
@@ -397,6 +400,7 @@ def test_a_generated_plan_that_gives_messages_up_soon_is_not_called_broken(plan:
     assert list(alarms(case_of(plan), range(3))) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("plan", "seed"), [(4009, 11), (4059, 0), (4094, 10)])
 def test_a_stage_that_can_never_take_some_message_is_not_called_broken(
     plan: int, seed: int
@@ -406,6 +410,7 @@ def test_a_stage_that_can_never_take_some_message_is_not_called_broken(
     assert list(alarms(case_of(plan), range(seed, seed + 1))) == []
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_planted_error_is_seen(error: str) -> None:
     """V-1: of each kind the first pipeline; stages that are correct, and a route, are drawn around it."""

@@ -157,6 +157,7 @@ def totals(
     return simulation_of(loads(text.replace("CALL ", f"{__name__}:")), faults=faults)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("more", "end", "what"), [("", "total", "only the number"), (LARGE, "large", "nothing")]
 )
@@ -198,6 +199,7 @@ def test_an_end_that_needs_other_messages_is_known(work: str, *, is_counted: boo
     assert known.offspring.leaning == {"out": is_counted}
 
 
+@pytest.mark.long
 def test_the_order_of_a_key_is_told_by_what_comes_of_it_without_dead_letters() -> None:
     """P4: a text that is another message's without one that is set aside says nothing of the order."""
     simulated = totals("difference", lanes=3)
@@ -206,6 +208,7 @@ def test_the_order_of_a_key_is_told_by_what_comes_of_it_without_dead_letters() -
     assert not found.violated
 
 
+@pytest.mark.long
 def test_what_tells_the_identity_of_its_message_alone_is_compared_in_all_runs() -> None:
     """P2: that is the same whatever was set aside."""
     simulated = totals("named")
@@ -215,6 +218,7 @@ def test_what_tells_the_identity_of_its_message_alone_is_compared_in_all_runs() 
     assert not [note for note in simulated.notes(found) if "dead letters" in note]
 
 
+@pytest.mark.long
 def test_a_total_that_is_kept_in_memory_is_found_there_too() -> None:
     """P2: by the runs that set nothing aside."""
     with pytest.raises(SimulationFailed, match="A stage's defect: total "):
@@ -267,6 +271,7 @@ def paying(
     return simulation_of(loads(text.replace("CALL ", f"{__name__}:")), faults=faults)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("first", ["same", "but_three"])
 def test_an_effect_that_is_lost_is_found_though_another_message_is_a_dead_letter(
     first: str,
@@ -276,6 +281,7 @@ def test_an_effect_that_is_lost_is_found_though_another_message_is_a_dead_letter
         paying(first, "pay_at_first", retries=8).run(range(40))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("retries", [1, 2, 5])
 @pytest.mark.parametrize(("first", "then"), [("but_three", "pay"), ("pay", "but_three")])
 def test_a_dead_letter_excuses_what_is_done_for_its_message(
@@ -297,6 +303,7 @@ def test_what_is_done_for_messages_that_are_dead_letters_in_each_run_is_told(
     assert ("What is done outside for these messages is not compared" in told) is is_before
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("first", "faults"), [("same", "bad-stage"), ("but_three", "none")])
 def test_what_is_done_with_other_messages_needs_all_of_them(first: str, faults: str) -> None:
     """P2: a sum is another one without a message that is set aside, and a note tells that it was not compared."""

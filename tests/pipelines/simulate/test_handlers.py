@@ -286,6 +286,7 @@ UNJUDGED: Mapping[str, tuple[Callable[[], object], str]] = {
 }  # fmt: skip
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("what", UNJUDGED)
 def test_a_handler_without_a_check_is_not_held_where_a_file_would_not_be(what: str) -> None:
     """What no run shows of it was green under pytest, and "not judged" (3) as a stage of a file (X-70)."""
@@ -433,6 +434,7 @@ def test_a_check_that_is_handed_to_simulate_judges_a_handler_too() -> None:
         simulation_of(lambda: (len, says_nothing), messages=["a"])
 
 
+@pytest.mark.long
 def test_a_coroutine_is_a_handler_as_any_other() -> None:
     """It is awaited, and its process may end while it waits."""
 
@@ -487,6 +489,7 @@ def test_what_a_handler_keeps_and_no_simulated_crash_takes_is_noted() -> None:
     assert _of(lambda: _both(len, lambda _: True)).notes == ()
 
 
+@pytest.mark.long
 def test_a_failure_of_a_handler_names_no_file_that_nobody_has() -> None:
     """What is said of a stage's defect speaks of the check beside the handler."""
 
@@ -504,6 +507,7 @@ def test_a_failure_of_a_handler_names_no_file_that_nobody_has() -> None:
     assert "say what has to hold outside (a check beside the handler)" in str(failed.value)
 
 
+@pytest.mark.long
 def test_an_effect_may_have_a_list_or_a_dict_as_its_value() -> None:
     """X-25: it is compared as it was then, with a key and without, in the check too."""
 

@@ -126,6 +126,7 @@ CHANGING = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("work", "parts", "kind"), CHANGING)
 def test_a_key_that_its_effect_tells_is_found_to_change(
     work: Callable[..., object], parts: str, kind: str
@@ -238,6 +239,7 @@ SHARED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("work", "parts", "kind"), SHARED)
 def test_one_key_for_several_effects_of_one_call_is_found(
     work: Callable[..., object], parts: str, kind: str
@@ -350,6 +352,7 @@ def by_turns(row: Row, context: Context) -> object:
     return Later(0.01) if step < STEPS else row
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "work",
     [
@@ -419,6 +422,7 @@ def crashing(work: Callable[..., object]) -> Simulation:
     return simulation_of(loads(text), faults="process-crash")
 
 
+@pytest.mark.long
 def test_what_is_never_done_is_noticed_though_it_tells_its_key() -> None:
     """A key of the identity is another one in each run, so only how much is done is the same."""
     said = r"mail post for the (first|second|third|4th) time was never done: without faults work\s"
@@ -439,6 +443,7 @@ class Teller:
         return row
 
 
+@pytest.mark.long
 def test_what_several_lives_have_done_is_counted_together() -> None:
     """Each by an object of its own."""
     assert crashing(Teller).run(range(20)).runs == 20
@@ -450,6 +455,7 @@ def says_that_one_came(rows: Sequence[Row], context: Context) -> Sequence[Row]:
     return rows
 
 
+@pytest.mark.long
 def test_what_is_done_once_for_each_batch_is_not_counted_upon() -> None:
     """Under faults more messages fall into one."""
     seven = SAMPLE.replace("messages: 4", "messages: 7").replace(
@@ -562,6 +568,7 @@ GUARDED = [
 ]
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(("work", "parts", "kind"), GUARDED)
 def test_what_keeps_a_second_attempt_from_an_effect_is_no_key(
     work: Callable[..., object], parts: str, kind: str
@@ -574,6 +581,7 @@ def test_what_keeps_a_second_attempt_from_an_effect_is_no_key(
     assert re.search(said.replace("stage work", where), str(found.value)), str(found.value)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("work", [pays_and_notes, pays_and_notes_later, pays_for_who_is_new])
 def test_an_effect_that_a_crash_repeats_in_spite_of_a_guard_is_found(
     work: Callable[..., object],
@@ -588,6 +596,7 @@ def test_an_effect_that_a_crash_repeats_in_spite_of_a_guard_is_found(
     assert re.search(rf'does it again for (#\d)\. \1 is {{"n":{repeated[1]}}}\.', told), told
 
 
+@pytest.mark.long
 def test_a_guard_that_is_one_with_its_effect_is_not_called_broken() -> None:
     """X-26: no run does it twice; that it has no key is told all the same."""
     plan = crashing(pays_once).subject.plan
@@ -603,6 +612,7 @@ def is_paid_at_least_once(run: object) -> bool:
     return set(mail.count("pay")) == {1, 2, 3, 4}
 
 
+@pytest.mark.long
 def test_a_check_says_what_has_to_hold_of_an_effect_without_a_key() -> None:
     """X-26: who writes one may want just that."""
     plan = crashing(pays_and_notes).subject.plan
@@ -654,6 +664,7 @@ def behind_a_filter(work: Callable[..., object], *, faults: str, head: str = HEA
     return simulation_of(simulation(work, BEHIND_A_FILTER, head=head).subject.plan, faults=faults)
 
 
+@pytest.mark.long
 def test_a_lost_effect_is_noticed_behind_a_filter_that_goes_by_earlier_messages() -> None:
     """X-26: the plan promises the order, so what gets through is the same in each run."""
     with pytest.raises(SimulationFailed, match=r"mail post \d was never done"):
@@ -709,6 +720,7 @@ def behind_chance(filtering: Callable[..., object], work: Callable[..., object])
     return simulation_of(simulation(work, parts).subject.plan, faults="claim")
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("filtering", [sampled, sampled_by_context])
 def test_what_is_done_behind_a_filter_that_goes_by_chance_is_not_judged(
     filtering: Callable[..., object],
@@ -725,6 +737,7 @@ def _line_of(function: Callable[..., object]) -> int:
     return function.__code__.co_firstlineno
 
 
+@pytest.mark.long
 def test_chance_that_decides_nothing_of_an_effect_leaves_it_compared() -> None:
     """X-26: a lost one is found, and a right one is held."""
     found = behind_chance(takes_its_time, posts_by_key).campaign(range(20))
@@ -796,6 +809,7 @@ TWO_PIPES = f"  more: {{from: drawing, journal: main, state: main, boundary: com
 )
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("work", "parts", "drawing"),
     [
@@ -828,6 +842,7 @@ def is_all_paid(run: object) -> bool:
 ROWS = range(4)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("work", "parts"),
     [

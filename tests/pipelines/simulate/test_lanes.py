@@ -55,6 +55,7 @@ def found_by_a_wrong_key(text: str, patch: pytest.MonkeyPatch) -> PlanResult:
     return lanes(text).campaign(range(20))
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("text", [ONE, TWO])
 def test_messages_of_one_key_that_overtake_each_other_are_seen_at_the_end(
     text: str, monkeypatch: pytest.MonkeyPatch
@@ -172,6 +173,7 @@ PLACES = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("name", ["in_turn", "by_the_clock", "by_chance", "Turns"])
 def test_a_function_that_tells_two_keys_of_one_message_is_named(place: str, name: str) -> None:
@@ -213,6 +215,7 @@ def called_once(run: RunOutcome) -> bool:
     return run.calls["work"] == len(ROWS)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("name", "check", "also"),
     [
@@ -294,6 +297,7 @@ KEYS = {
 }
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("place", KEYS)
 def test_what_follows_from_the_order_of_each_key_is_compared_behind_lanes(place: str) -> None:
     """In a run of all messages backwards it was another one, and that was not judged, which is untrue."""

@@ -53,6 +53,7 @@ def noted_first_at_a_time(order: Order) -> Order:
     return order
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("function", ["noted_first", "noted_first_at_a_time"])
 def test_what_was_noted_and_then_not_done_is_told_of_its_own_message(function: str) -> None:
     """X-24, X-25, X-36: the process ends between the note and what it is of; nothing was put off."""
@@ -77,6 +78,7 @@ def in_threes(order: Order) -> Order:
     return order
 
 
+@pytest.mark.long
 def test_what_was_put_off_is_told_of_a_message_that_waited_for_others() -> None:
     """X-24, X-25, X-36: those before were done with."""
     told = told_of("in_threes")
@@ -90,6 +92,7 @@ def running_total(order: Order) -> Order:
     return order
 
 
+@pytest.mark.long
 def test_what_is_done_instead_is_told_where_each_message_does_it_by_itself() -> None:
     """X-24, X-25, X-36: a total that a crash or a second attempt has made another one was not put off."""
     told = told_of("running_total")
@@ -110,6 +113,7 @@ def each_is_paid(run: RunOutcome) -> bool:
     return len(bank.count("pay")) == 6
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("check", ["", "each_is_paid"])
 def test_what_only_a_first_attempt_does_is_told_to_follow_from_the_attempt(check: str) -> None:
     """X-24, X-25: nothing was kept for later or noted, and the stage that does it is the one that decides."""

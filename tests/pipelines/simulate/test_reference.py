@@ -97,6 +97,7 @@ def repeats(call: Callable[..., object], following: Made, left_out: object, *, a
     return run
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("engine", "said"),
     [
@@ -270,6 +271,7 @@ def all_charged_once(run: object) -> bool:
     return BANK.count("charge") == dict.fromkeys(range(1, 7), 1)
 
 
+@pytest.mark.long
 def test_a_check_that_knows_all_messages_is_not_asked_about_fewer() -> None:
     """X-26, X-54: what is made shorter keeps them; the double of a module begins each run anew."""
     checked = SAMPLE.replace("{messages", '{check: "CALL all_charged_once", messages')
@@ -445,6 +447,7 @@ sinks:
 """
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     "parts",
     [
@@ -493,6 +496,7 @@ def named_at_each(order: Order, context: Context) -> list[Mapping[str, object]]:
     return [{**order, "name": str(uuid4())}] * context.attempt
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
@@ -516,6 +520,7 @@ def test_what_is_lost_or_repeated_is_found_though_each_run_names_it_otherwise(
         ).run(range(20))
 
 
+@pytest.mark.long
 def test_the_call_that_gives_nothing_decides_and_none_that_gives_another_name() -> None:
     """X-56: answers that differ in each run anyway tell nothing of whose fault it is."""
     parts = _stage("call", "named_at_first", ", retries: 3, dead_letter: main/dead")
@@ -526,6 +531,7 @@ def test_the_call_that_gives_nothing_decides_and_none_that_gives_another_name() 
     assert re.search(r"A stage's defect: work \S+ answered None for #", told)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("kind", "name", "why"),
     [
@@ -731,6 +737,7 @@ def all_at_first(run: RunOutcome) -> bool:
     return run.dead == 0
 
 
+@pytest.mark.long
 @pytest.mark.parametrize(
     ("stage", "more", "check", "advice"),
     [
@@ -764,6 +771,7 @@ def charged_once(run: RunOutcome) -> bool:
     return set(bank.count("charge").values()) == {1} and run.dead > 0
 
 
+@pytest.mark.long
 def test_what_a_check_complains_of_is_told_of_its_message_and_not_of_others() -> None:
     """X-56: a letter that the pipeline asks for, and what follows from the id of a message, which is another one
     in each run, are nobody's defect."""
@@ -780,6 +788,7 @@ def test_what_a_check_complains_of_is_told_of_its_message_and_not_of_others() ->
     assert "A stage's defect, as far as the check speaks of it: stage work does bank charge" in told
 
 
+@pytest.mark.long
 def test_a_letter_that_the_pipeline_asks_for_is_told_as_that() -> None:
     """X-56: the check is about just the message that the stage refuses, whatever happens."""
     checked = SAMPLE.replace("{messages", '{check: "CALL called_seldom", messages')

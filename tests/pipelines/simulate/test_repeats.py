@@ -216,6 +216,7 @@ class _PaysLate:
         return self.bank.count("pay") == dict.fromkeys(LATE, 1)
 
 
+@pytest.mark.long
 @pytest.mark.parametrize("faults", ["claim", "process-crash"])
 @pytest.mark.parametrize("keeps_outside", [False, True])
 def test_a_crash_between_an_effect_and_its_note_is_found_at_the_last_messages_too(

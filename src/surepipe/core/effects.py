@@ -65,12 +65,12 @@ class NoticeKind(StrEnum):
 
 
 NOTICE_MEANING: Mapping[NoticeKind, str] = {
-    NoticeKind.UNANSWERED: "sent `warn_after` times without an answer (told of the first such messages, and not of "
-    "each that follows while nobody answers), or a store refuses to answer, or a stream is full",
+    NoticeKind.UNANSWERED: "sent `warn_after` times without an answer (told of the first such messages, and not "
+    "of each that follows while nobody answers), or a store refuses to answer, or a stream is full",
     NoticeKind.SILENT: "a store has not answered for two seconds, or for longer when the end next looks: what "
     "needs it waits",
-    NoticeKind.RECOVERED: "the receiver, or the store that was silent, answers again, or effects of a handler found room in a "
-    "stream that was full",
+    NoticeKind.RECOVERED: "the receiver, or the store that was silent, answers again, or effects of a handler "
+    "found room in a stream that was full",
     NoticeKind.UNDELIVERABLE: "given up after `give_up_after_s`; a pipe that keeps the order stops",
     NoticeKind.STALLED: "a hole older than `gap_alarm_s`: what is behind it waits",
     NoticeKind.POISON: "the handler has failed on this message `warn_after` times, or the message is in the dead "

@@ -44,9 +44,11 @@ from types import (
     CellType,
     FunctionType,
     GeneratorType,
+    GenericAlias,
     MethodType,
     MethodWrapperType,
     ModuleType,
+    UnionType,
 )
 from typing import Any, TypeAlias, cast
 from warnings import catch_warnings, simplefilter
@@ -70,7 +72,16 @@ _ROUTINES = (FunctionType, *_BOUND)
 _OWNERS = (type, FunctionType)
 """What has attributes of its own beside the module that it stands in."""
 _NOTHING_WITHIN = _SIMPLE | {type, ModuleType}
-_NO_DATA = (type, ModuleType, Outside, Logger, AbstractEventLoop, *_ROUTINES)
+_NO_DATA = (
+    type,
+    GenericAlias,
+    UnionType,
+    ModuleType,
+    Outside,
+    Logger,
+    AbstractEventLoop,
+    *_ROUTINES,
+)
 _LETS_WAIT = (asyncio.Lock, asyncio.Semaphore, asyncio.Condition, asyncio.Barrier)
 """What calls wait for each other by: it holds no data, and is as it was when all have returned."""
 SYNCHRONIZING = (*_LETS_WAIT, asyncio.Event, asyncio.Queue)
@@ -193,7 +204,7 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
     found: dict[str, str] = {}
     for module in modules:
         for name, value in list(vars(module).items()):
-            if name.startswith("__"):
+            if not _is_ones_own(name):
                 continue
             if isinstance(value, _OWNERS) and value.__module__ == module.__name__:
                 found |= _of_class(f"{module.__name__}.{name}", value)
@@ -204,6 +215,11 @@ def memory_of(modules: Iterable[ModuleType]) -> Memory:
                 if (text := _content(value)) is not None:
                     found[hidden.name] = text
     return found
+
+
+def _is_ones_own(name: str) -> bool:
+    """What Python, or pytest, keeps of a module, a class or a function is nobody's memory."""
+    return not name.startswith("__") and name != "pytestmark"
 
 
 def changed(before: Memory, after: Memory) -> tuple[str, ...]:
@@ -250,7 +266,7 @@ _UNDER_A_KEY = (
 
 def _of_class(name: str, owner: type | FunctionType) -> Memory:
     """A list in a class, or in an attribute of a function, is as global as one beside it."""
-    fields = {key: value for key, value in vars(owner).items() if not key.startswith("__")}
+    fields = {key: value for key, value in vars(owner).items() if _is_ones_own(key)}
     texts = {key: _content(value) for key, value in fields.items()}
     return {f"{name}.{key}": text for key, text in texts.items() if text is not None}
 
@@ -338,7 +354,7 @@ def _functions_in(module: ModuleType) -> Iterator[tuple[str, FunctionType]]:
         called = f"{module.__name__}.{name}"
         if isinstance(value, type) and value.__module__ == module.__name__:
             yield from _functions_of_class(called, value)
-        elif not name.startswith("__"):
+        elif _is_ones_own(name):
             yield from _functions_within(called, value, module)
 
 
@@ -636,7 +652,7 @@ class ProcessMemory:
             (owner, name): value
             for owner in self._owners()
             for name, value in list(_held_by(owner).items())
-            if not name.startswith("__") and _is_data(value)
+            if _is_ones_own(name) and _is_data(value)
         }
 
     def _owners(self) -> Iterator[Owner]:

@@ -422,9 +422,10 @@ def _held_by(owner: Owner) -> Mapping[str, Any]:
 
 def _content(value: Any) -> str | None:
     """None also for an object that does not let itself be read: its own code may raise anything."""
-    if type(value) in _SIMPLE:
+    kind: Any = type(value)
+    if kind in _SIMPLE:
         return repr(value)
-    if _form_of(type(value)) is _Form.NO_DATA:  # most of what a module has
+    if _form_of(kind) is _Form.NO_DATA:  # most of what a module has
         return None
     with suppress(Exception):
         if not is_large(value):
@@ -711,7 +712,8 @@ def _name_of(owner: Owner, name: str) -> str:
 
 
 def _is_data(value: object) -> bool:
-    return _may_be_data(type(value)) or bool(_bound_in(value))
+    kind: Any = type(value)
+    return _may_be_data(kind) or bool(_bound_in(value))
 
 
 @lru_cache(maxsize=4096)

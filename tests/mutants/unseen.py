@@ -446,6 +446,7 @@ UNSEEN: tuple[Mutant, ...] = (
         TRIMMED,
         TRIMMED,
         swapped(MemoryStream, "read", reads_over_holes),
+        replays=12,
     ),
     Mutant(
         "BS-16",

@@ -135,8 +135,9 @@ def test_a_listener_that_starts_anew_during_the_handshake_is_found(layers: str) 
                 assert [end.is_up for end in accept.ends] == [True], moment
 
 
+@pytest.mark.parametrize("error", [ValueError, SystemExit, KeyboardInterrupt, GeneratorExit])
 def test_an_accept_that_raises_closes_the_end_and_gets_another(
-    steps: StepRuntime, caplog: pytest.LogCaptureFixture
+    error: type[BaseException], steps: StepRuntime, caplog: pytest.LogCaptureFixture
 ) -> None:
     """The error is logged; the caller's next Open is a new chance; other channels don't notice."""
     route, calls, seen = LocalRoute(), list[str](), list[object]()
@@ -144,7 +145,7 @@ def test_an_accept_that_raises_closes_the_end_and_gets_another(
     def accept(channel: ChannelFace) -> None:
         calls.append(channel.name)
         if calls.count("t") == 1:
-            raise ValueError("not today")
+            raise error("not today")
         channel.receive(seen.append)
 
     with (

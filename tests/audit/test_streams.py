@@ -8,10 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from surepipe import Pipe, StreamReceiver, StreamSender
+from surepipe import LocalRoute, Pipe, PipeReceiver, PipeSender, StreamReceiver, StreamSender
 from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.bulk.judging import Match
+from surepipe.audit.bulk.logs import Traces
 from surepipe.audit.predicates import PropertyOutcome
+from surepipe.audit.trace_audit import UNTAKEN, audit
 from surepipe.audit.trace_file import TraceFile, TraceRecorder, line_of
 from surepipe.cli.output import Exit
 from surepipe.core.claims import Atom
@@ -213,3 +215,39 @@ def test_a_stream_that_is_not_there_is_refused(hop: Hop) -> None:
     hop.put("sent", words(1))
     with pytest.raises(ConfigurationError, match=r"hop.db#done can't be read: there is no such"):
         hop.judge()
+
+
+@pytest.mark.parametrize("is_stream", [False, True], ids=["pipe", "stream"])
+def test_of_a_senders_trace_alone_nothing_is_said_to_hold(
+    tmp_path: Path, *, is_stream: bool
+) -> None:
+    """spark SP-18: each process writes its own trace. What came out, once or twice or never, the other one tells."""
+    store = SqliteStore(tmp_path / "shop.db")
+    files = (tmp_path / "sent.jsonl", tmp_path / "taken.jsonl")
+    sending, taking = (TraceRecorder(file) for file in files)
+    seen: list[object] = []
+    layers = {"stream": {"start": "earliest"}}
+    with store, sending, taking:
+        if is_stream:
+            with StreamSender("orders", layers, store=store, trace=sending) as sender:
+                sender.send_many(range(5))
+            with StreamReceiver("orders", layers, store=store, trace=taking) as reader:
+                reader.receive(seen.append)
+                assert reader.catch_up(timeout=60)
+        else:
+            route = LocalRoute()
+            with (
+                PipeReceiver("orders", route=route, trace=taking) as receiver,
+                PipeSender("orders", route=route, trace=sending) as sender,
+            ):
+                receiver.receive(seen.append)
+                sender.send_many(range(5))
+                sender.flush(timeout=60)
+    assert seen == [*range(5)]
+    alone, both = (audit(*map(TraceFile, some)) for some in (files[:1], files))
+    assert {one.outcome for one in alone.pipe("orders").findings} == {PropertyOutcome.UNDECIDED}
+    assert {one.why for one in alone.pipe("orders").findings} == {UNTAKEN}
+    assert both.held
+    for given, is_known in ((files[:1], False), (files, True)):
+        told = judge(DuckEngine(), Question(Traces(given), Traces(given)))
+        assert told.is_held is is_known, str(told)

@@ -82,5 +82,5 @@ class Notices:
         )
         try:
             refuse_unrun(self._callback(told))
-        except Exception:
+        except BaseException:  # SystemExit too: it would end the actor, and nobody's process
             logger.exception("the notices callback of pipe %s raised for: %s", self._pipe, told)

@@ -99,7 +99,7 @@ class Tracing:
     def _write(self, columns: Columns) -> None:
         try:
             self._sink.write(columns)
-        except Exception:
+        except BaseException:  # SystemExit too: it would end the actor, and nobody's process
             if not self._is_broken:
                 self._is_broken = True
                 logger.exception("a row of the trace could not be written, an audit will say so")

@@ -53,6 +53,7 @@ UNSENT = (
     "{} came out, and nobody told what was sent: give the trace of their sender, too, or, where a handler's "
     "transaction put them there, name the stream first (STORE.db#STREAM)"
 )
+UNTAKEN = "nobody told what came out: give the trace of its receiver or reader, too"
 IN_WORK = (
     "{} were handed over to a process that was killed, and nobody knows whether it had stored them"
 )
@@ -319,7 +320,11 @@ class _Edges:
         """Why nothing can be told of this pipe, if so."""
         if self.broken:
             return STEPS_MISSING
-        return self.numbers.missing(pipe) or self.deliveries.missing(pipe)
+        return (
+            self.numbers.missing(pipe)
+            or self.deliveries.missing(pipe)
+            or self.rest.lacks_receivers(pipe)
+        )
 
 
 @dataclass
@@ -469,6 +474,10 @@ class Deliveries:
         return ""
 
 
+def _is_sender(node: str) -> bool:
+    return node.endswith("/sender")
+
+
 class LetGo(StrEnum):
     """What a stream had let go before a reader began: nobody had read it, or another reader may have."""
 
@@ -550,12 +559,17 @@ class Rest:
             return False
         if since_us is None:
             return True
-        receivers = [node for node in told if not node.endswith("/sender")]
-        if not receivers:  # their traces are not among those that are read
+        receivers = [node for node in told if not _is_sender(node)]
+        if not receivers:
             return False
         if pipe.partition("@")[0] in self._streams:
             return not is_behind or self._is_all_read(told, receivers)
         return all(self.ended_at[node] >= since_us for node in told)
+
+    def lacks_receivers(self, pipe: str) -> str:
+        """That their traces are not among those that are read, in words; empty where they are."""
+        told = self._nodes_of(pipe) if self.world is None else ()
+        return UNTAKEN if told and all(map(_is_sender, told)) else ""
 
     def _is_all_read(self, nodes: Sequence[str], readers: Sequence[str]) -> bool:
         """Whether the readers of a stream had all of it before them. One that has ended may come again and read

@@ -203,7 +203,7 @@ class Listener:
         try:
             context = self._context.copy()
             context.run(finish, context.run(self._accept, channel), self._coroutines.wait)
-        except (Exception, asyncio.CancelledError):
+        except BaseException:  # SystemExit too: it would end the actor, and nobody's process
             logger.exception("accept raised for channel %s, which is closed again", channel.name)
             channel.abort()
         finally:

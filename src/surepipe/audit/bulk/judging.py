@@ -746,7 +746,11 @@ class _Judgement:
         """What the traces lack of a channel; of a stream, they need not tell all."""
         if isinstance(self.question.sent, StoredStream) and name not in self.by_traces:
             return ""
-        return self.numbers.missing(name) or self.deliveries.missing(name)
+        return (
+            self.numbers.missing(name)
+            or self.deliveries.missing(name)
+            or self.facts.rest.lacks_receivers(name)
+        )
 
     def _is_doubtful(self, name: str, count: _Count) -> bool:
         """All that is missing was in work when a process was killed, and a confirm tells nothing of it."""

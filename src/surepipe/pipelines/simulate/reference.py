@@ -353,7 +353,7 @@ class _Outside:
         self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
     ) -> None:
         """``retelling``: such as put effects off, and so ask for those of others, by the keys of these."""
-        by_hand, back = runs.by_hand, runs.back
+        by_hand = runs.by_hand
         sharing = {t: what for t, what in twice.sharing.items() if what.stage not in retelling}
         of_batches = _OfBatches(runs)
         misnamed = of_batches.misnamed() if not twice.slips else ()
@@ -365,7 +365,7 @@ class _Outside:
             for (stage, effect), times in done_without_key(runs.world.outsides).items()
             if OfEffect(stage, effect[:2]) in guarded.values() and not check.judges(effect[:2])
         }
-        differing = dict(of_batches.differing(back))
+        differing = dict(of_batches.differing())
         by_chance = _ByChance(runs)
         again = {
             what
@@ -1193,6 +1193,9 @@ class _OfBatches:
         self._behind = runs.subject.plan.behind_batches()
         self._alone, self._asked = runs.by_hand, _asked(runs.by_hand)
         self._together = runs.together
+        self._keys_alone: dict[OfEffect, set[str]] = {}
+        for (stage, effect), key in _each_key(self._alone):
+            self._keys_alone.setdefault(OfEffect(stage, effect[:2]), set()).add(key)
         self.others = {*self._other_effects()}
         """Of these not each effect is asked for in every run."""
 
@@ -1203,17 +1206,17 @@ class _OfBatches:
                 if is_other and what.stage in self._behind:
                     yield what
 
-    def differing(self, back: Plain) -> Iterator[tuple[str, OfEffect]]:
-        """What is not asked for in every run; but for what differs between any two of them."""
-        runs, asked_back = (self._asked, *map(_asked, self._together)), _asked(back)
+    def differing(self) -> Iterator[tuple[str, OfEffect]]:
+        """What is not asked for in every run. What tells its key, or the time, is never the same anywhere: nothing
+        of it is compared then, which has to be told all the same."""
+        runs = (self._asked, *map(_asked, self._together))
         for what in sorted(self.others, key=repr):
-            if self._asked.get(what, {}).keys() == asked_back.get(what, {}).keys():
-                who = next(iter(next(run[what] for run in runs if what in run).values()))
-                told = (
-                    f"what stage {who} does outside ({' '.join(what.look)}) follows from how messages fall into "
-                    f"batches, and faults make them fall otherwise, so it is not compared: {_FOR_EACH}"
-                )
-                yield told, what
+            who = next(iter(next(run[what] for run in runs if what in run).values()))
+            told = (
+                f"what stage {who} does outside ({' '.join(what.look)}) follows from how messages fall into "
+                f"batches, and faults make them fall otherwise, so it is not compared: {_FOR_EACH}"
+            )
+            yield told, what
 
     def misnamed(self) -> Iterator[tuple[str, OfEffect]]:
         """Keys that tell of the batch; of each stage and action the first."""
@@ -1227,14 +1230,27 @@ class _OfBatches:
                     why = _shared_key(alone, effect, key) or self._other_key(stage, effect, key)
                     if why:
                         seen.add(what)
-                        yield f"stage {stage} gives {' '.join(what.look)} {why}: {_FOR_EACH}", what
+                        who = together.asked.get(effect, stage)
+                        yield f"stage {who} gives {' '.join(what.look)} {why}: {_FOR_EACH}", what
 
     def _other_key(self, stage: str, effect: Effect, key: str) -> str:
-        alone = self._alone.keys.get((stage, effect), {key})
+        alone = self._alone.keys.get((stage, effect))
+        if alone is None:
+            return self._unknown_key(stage, effect, key)
         return (
             f"{effect[2]!r} the key {brief(min(alone))}, and {brief(key)} in another batch, so it is done once "
             "more for a message that is tried again there"
             if key not in alone
+            else ""
+        )
+
+    def _unknown_key(self, stage: str, effect: Effect, key: str) -> str:
+        """Of what is only done in company, as it tells its key, or a sum: by the keys of all else that is done."""
+        known = self._keys_alone.get(OfEffect(stage, effect[:2]), {key})
+        return (
+            f"{effect[2]!r} the key {brief(key)}, which it gives to nothing where each message comes alone, so it "
+            "is done once more for a message that is tried again there"
+            if key not in known
             else ""
         )
 

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from inspect import isclass, iscoroutinefunction
+from types import ModuleType
 from typing import cast
 
 from surepipe.audit.trace import Kind
@@ -41,7 +42,7 @@ from surepipe.pipelines.simulate.ends import (
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
-from surepipe.pipelines.simulate.memory import in_transaction
+from surepipe.pipelines.simulate.memory import ProcessMemory, in_transaction
 from surepipe.pipelines.simulate.plain import (
     ATTEMPT,
     Came,
@@ -986,15 +987,9 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
 
 
 def _why_it_leaks(subject: PlanSubject, stage: str, messages: int) -> str:
-    before = _kept_by_doubles(subject)
-    plainly(subject, Options(messages=max(1, messages)))
-    after = _kept_by_doubles(subject)
-    names = [name for name, text in after.items() if before.get(name, text) != text]
+    names = left_in_doubles(subject, messages)
     if names:
-        return (
-            f"{listing(names)} of its doubles stays as a run has left it. Keep that in an Outside "
-            "(surepipe.simulation), which begins anew with each run"
-        )
+        return f"{listing(names)} of its doubles {STAYS}"
     return (
         "it keeps something between runs that simulate can't set back (a generator, say, or what a library "
         "holds), or uses chance or time that it can't replace. Answer from the message alone, or "
@@ -1002,10 +997,33 @@ def _why_it_leaks(subject: PlanSubject, stage: str, messages: int) -> str:
     )
 
 
+IN_AN_OUTSIDE = "keep that in an Outside (surepipe.simulation), which begins anew with each run"
+STAYS = f"stays as a run has left it: {IN_AN_OUTSIDE}"
+
+
+def left_in_doubles(subject: PlanSubject, messages: int) -> list[str]:
+    """The names of what modules of doubles hold, and a run of so many messages leaves otherwise."""
+    subject.memory.reset()
+    before = _kept_by_doubles(subject)
+    plainly(subject, Options(messages=max(1, messages)))
+    subject.memory.reset()
+    after = _kept_by_doubles(subject)
+    return [name for name, text in after.items() if before.get(name, text) != text]
+
+
+def not_set_back_of_doubles(subject: PlanSubject) -> Iterator[str]:
+    """What such modules hold that no run has anew and nobody can look into: a connection, say."""
+    return ProcessMemory(_modules_of_doubles(subject).values()).not_set_back()
+
+
+def _modules_of_doubles(subject: PlanSubject) -> Mapping[str, ModuleType]:
+    names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
+    return {name: sys.modules[name] for name in names if name in sys.modules}
+
+
 def _kept_by_doubles(subject: PlanSubject) -> Mapping[str, str]:
     """What the modules of doubles have at hand that may change, as it is now."""
-    names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
-    modules = {name: sys.modules[name] for name in names if name in sys.modules}
+    modules = _modules_of_doubles(subject)
     held = {
         f"{module}.{name}": cast("object", value)
         for module, one in modules.items()

@@ -1595,3 +1595,114 @@ def test_a_run_that_goes_another_way_each_time_is_told_as_that_and_not_shrunk(
     assert "can't be shrunk" not in told
     assert "price" in told
     assert f"{MODULE}.HELD" in told
+
+
+NUMBERED_IN = """
+import sqlite3
+OWN = sqlite3.connect(":memory:", check_same_thread=False)
+OWN.execute("CREATE TABLE orders (id)")
+def price(order):
+    OWN.execute("INSERT INTO orders VALUES (?)", (order["order"],))
+    (number,) = OWN.execute("SELECT count(*) FROM orders").fetchone()
+    return {**order, "number": number}
+def from_one(run):
+    assert [row["number"] for row in run.delivered["out"]] == [1, 2, 3]
+"""
+NOTED_IN = """
+import sqlite3
+OWN = sqlite3.connect(":memory:", check_same_thread=False)
+OWN.execute("CREATE TABLE orders (id)")
+def price(order):
+    OWN.execute("INSERT INTO orders VALUES (?)", (order["order"],))
+    return order
+def from_one(run):
+    assert OWN.execute("SELECT count(*) FROM orders").fetchone() == (3,)
+"""
+NUMBERED_BY = """
+def numbers():
+    number = 0
+    while True:
+        number += 1
+        yield number
+OWN = numbers()
+def price(order):
+    return {**order, "number": next(OWN)}
+def from_one(run):
+    assert [row["number"] for row in run.delivered["out"]] == [1, 2, 3]
+"""
+ONCE_IN = """
+import sqlite3
+OWN = sqlite3.connect(":memory:", check_same_thread=False)
+OWN.execute("CREATE TABLE orders (id PRIMARY KEY)")
+def price(order):
+    new = OWN.execute("INSERT OR IGNORE INTO orders VALUES (?)", (order["order"],)).rowcount
+    return order if new else None
+def from_one(run):
+    assert len(run.delivered["out"]) == 3
+"""
+
+
+@pytest.mark.parametrize(
+    ("stages", "found"),
+    [(NUMBERED_IN, "is"), (NUMBERED_BY, "is"), (NOTED_IN, "(is|may be)"), (ONCE_IN, "may be")],
+    ids=["a connection", "a generator", "only the check looks", "nothing is new any more"],
+)
+def test_a_check_that_fails_for_what_earlier_runs_have_left_is_told_that_first(
+    folder: Path, capsys: pytest.CaptureFixture[str], stages: str, found: str
+) -> None:
+    """X-56: people were sent to the check, and to what the stages give; of both nothing is wrong."""
+    file = _stages(folder, stages)
+    text = file.read_text().replace("messages: 3", f'messages: 3, check: "{MODULE}:from_one"')
+    file.write_text(text)
+    assert run(["simulate", str(file), "--seeds", "4", "--jobs", "1"]) == Exit.VIOLATED
+    told = " ".join("".join(capsys.readouterr()).split())
+    left = (
+        rf"{MODULE}\.OWN \({MODULE}\.py:\d+\) is (an object of sqlite3\.Connection|a generator), which can't be "
+        rf"set back to what a fresh process has: what it holds {found} left over from earlier simulated runs"
+    )
+    named = re.search(left, told)
+    assert named, told
+    assert named.start() < told.index("your check fails without any fault")
+    assert "mend first what is left over from earlier runs" in told
+
+
+PAYS_BY_A_DOUBLE = """
+def pay(order):
+    raise OSError("no bank here")
+def price(order):
+    return {**order, "number": pay(order)}
+"""
+DOUBLES = {
+    "a connection": """
+import sqlite3
+OWN = sqlite3.connect(":memory:", check_same_thread=False)
+OWN.execute("CREATE TABLE orders (id)")
+def pay(order):
+    OWN.execute("INSERT INTO orders VALUES (?)", (order["order"],))
+    return OWN.execute("SELECT count(*) FROM orders").fetchone()[0]
+""",
+    "a list": """
+OWN = []
+def pay(order):
+    OWN.append(order["order"])
+    return len(OWN)
+""",
+}
+
+
+@pytest.mark.parametrize("double", DOUBLES)
+def test_a_check_that_fails_for_what_a_double_keeps_is_told_that_first(
+    folder: Path, capsys: pytest.CaptureFixture[str], double: str
+) -> None:
+    """X-56: what belongs to doubles is not set back at all."""
+    checks = "def from_one(run):\n    return [row['number'] for row in run.delivered['out']] == [1, 2, 3]\n"
+    (folder / f"{HELPER}.py").write_text(DOUBLES[double] + checks)
+    file = _stages(folder, PAYS_BY_A_DOUBLE)
+    settings = f'check: "{HELPER}:from_one", replace: {{"{MODULE}:pay": "{HELPER}:pay"}}'
+    file.write_text(file.read_text().replace("messages: 3", f"messages: 3, {settings}"))
+    assert run(["simulate", str(file), "--seeds", "4", "--jobs", "1"]) == Exit.VIOLATED
+    told = " ".join("".join(capsys.readouterr()).split())
+    before, _, _ = told.partition("your check fails without any fault")
+    assert f"{HELPER}.OWN" in before, told
+    assert "keep that in an Outside" in before
+    assert "mend first what is left over from earlier runs" in told

@@ -14,6 +14,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import dataclass, replace
 from functools import cached_property, wraps
 from inspect import isclass, iscoroutinefunction
+from types import ModuleType
 from typing import cast
 
 from surepipe.audit.trace import Kind
@@ -41,7 +42,7 @@ from surepipe.pipelines.simulate.ends import (
     without_addresses,
 )
 from surepipe.pipelines.simulate.functions import Function, Functions, globals_in
-from surepipe.pipelines.simulate.memory import in_transaction
+from surepipe.pipelines.simulate.memory import ProcessMemory, in_transaction
 from surepipe.pipelines.simulate.plain import (
     ATTEMPT,
     Came,
@@ -353,7 +354,7 @@ class _Outside:
         self, runs: _Runs, twice: Plain, retelling: Collection[str], check: _Check
     ) -> None:
         """``retelling``: such as put effects off, and so ask for those of others, by the keys of these."""
-        by_hand, back = runs.by_hand, runs.back
+        by_hand = runs.by_hand
         sharing = {t: what for t, what in twice.sharing.items() if what.stage not in retelling}
         of_batches = _OfBatches(runs)
         misnamed = of_batches.misnamed() if not twice.slips else ()
@@ -365,7 +366,7 @@ class _Outside:
             for (stage, effect), times in done_without_key(runs.world.outsides).items()
             if OfEffect(stage, effect[:2]) in guarded.values() and not check.judges(effect[:2])
         }
-        differing = dict(of_batches.differing(back))
+        differing = dict(of_batches.differing())
         by_chance = _ByChance(runs)
         again = {
             what
@@ -986,15 +987,9 @@ def _leaking(subject: PlanSubject, first: Plain, second: Plain) -> Iterator[tupl
 
 
 def _why_it_leaks(subject: PlanSubject, stage: str, messages: int) -> str:
-    before = _kept_by_doubles(subject)
-    plainly(subject, Options(messages=max(1, messages)))
-    after = _kept_by_doubles(subject)
-    names = [name for name, text in after.items() if before.get(name, text) != text]
+    names = left_in_doubles(subject, messages)
     if names:
-        return (
-            f"{listing(names)} of its doubles stays as a run has left it. Keep that in an Outside "
-            "(surepipe.simulation), which begins anew with each run"
-        )
+        return f"{listing(names)} of its doubles {STAYS}"
     return (
         "it keeps something between runs that simulate can't set back (a generator, say, or what a library "
         "holds), or uses chance or time that it can't replace. Answer from the message alone, or "
@@ -1002,10 +997,33 @@ def _why_it_leaks(subject: PlanSubject, stage: str, messages: int) -> str:
     )
 
 
+IN_AN_OUTSIDE = "keep that in an Outside (surepipe.simulation), which begins anew with each run"
+STAYS = f"stays as a run has left it: {IN_AN_OUTSIDE}"
+
+
+def left_in_doubles(subject: PlanSubject, messages: int) -> list[str]:
+    """The names of what modules of doubles hold, and a run of so many messages leaves otherwise."""
+    subject.memory.reset()
+    before = _kept_by_doubles(subject)
+    plainly(subject, Options(messages=max(1, messages)))
+    subject.memory.reset()
+    after = _kept_by_doubles(subject)
+    return [name for name, text in after.items() if before.get(name, text) != text]
+
+
+def not_set_back_of_doubles(subject: PlanSubject) -> Iterator[str]:
+    """What such modules hold that no run has anew and nobody can look into: a connection, say."""
+    return ProcessMemory(_modules_of_doubles(subject).values()).not_set_back()
+
+
+def _modules_of_doubles(subject: PlanSubject) -> Mapping[str, ModuleType]:
+    names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
+    return {name: sys.modules[name] for name in names if name in sys.modules}
+
+
 def _kept_by_doubles(subject: PlanSubject) -> Mapping[str, str]:
     """What the modules of doubles have at hand that may change, as it is now."""
-    names = dict.fromkeys(one.partition(":")[0] for one in subject.plan.simulate.replace.values())
-    modules = {name: sys.modules[name] for name in names if name in sys.modules}
+    modules = _modules_of_doubles(subject)
     held = {
         f"{module}.{name}": cast("object", value)
         for module, one in modules.items()
@@ -1193,6 +1211,9 @@ class _OfBatches:
         self._behind = runs.subject.plan.behind_batches()
         self._alone, self._asked = runs.by_hand, _asked(runs.by_hand)
         self._together = runs.together
+        self._keys_alone: dict[OfEffect, set[str]] = {}
+        for (stage, effect), key in _each_key(self._alone):
+            self._keys_alone.setdefault(OfEffect(stage, effect[:2]), set()).add(key)
         self.others = {*self._other_effects()}
         """Of these not each effect is asked for in every run."""
 
@@ -1203,17 +1224,17 @@ class _OfBatches:
                 if is_other and what.stage in self._behind:
                     yield what
 
-    def differing(self, back: Plain) -> Iterator[tuple[str, OfEffect]]:
-        """What is not asked for in every run; but for what differs between any two of them."""
-        runs, asked_back = (self._asked, *map(_asked, self._together)), _asked(back)
+    def differing(self) -> Iterator[tuple[str, OfEffect]]:
+        """What is not asked for in every run. What tells its key, or the time, is never the same anywhere: nothing
+        of it is compared then, which has to be told all the same."""
+        runs = (self._asked, *map(_asked, self._together))
         for what in sorted(self.others, key=repr):
-            if self._asked.get(what, {}).keys() == asked_back.get(what, {}).keys():
-                who = next(iter(next(run[what] for run in runs if what in run).values()))
-                told = (
-                    f"what stage {who} does outside ({' '.join(what.look)}) follows from how messages fall into "
-                    f"batches, and faults make them fall otherwise, so it is not compared: {_FOR_EACH}"
-                )
-                yield told, what
+            who = next(iter(next(run[what] for run in runs if what in run).values()))
+            told = (
+                f"what stage {who} does outside ({' '.join(what.look)}) follows from how messages fall into "
+                f"batches, and faults make them fall otherwise, so it is not compared: {_FOR_EACH}"
+            )
+            yield told, what
 
     def misnamed(self) -> Iterator[tuple[str, OfEffect]]:
         """Keys that tell of the batch; of each stage and action the first."""
@@ -1227,14 +1248,27 @@ class _OfBatches:
                     why = _shared_key(alone, effect, key) or self._other_key(stage, effect, key)
                     if why:
                         seen.add(what)
-                        yield f"stage {stage} gives {' '.join(what.look)} {why}: {_FOR_EACH}", what
+                        who = together.asked.get(effect, stage)
+                        yield f"stage {who} gives {' '.join(what.look)} {why}: {_FOR_EACH}", what
 
     def _other_key(self, stage: str, effect: Effect, key: str) -> str:
-        alone = self._alone.keys.get((stage, effect), {key})
+        alone = self._alone.keys.get((stage, effect))
+        if alone is None:
+            return self._unknown_key(stage, effect, key)
         return (
             f"{effect[2]!r} the key {brief(min(alone))}, and {brief(key)} in another batch, so it is done once "
             "more for a message that is tried again there"
             if key not in alone
+            else ""
+        )
+
+    def _unknown_key(self, stage: str, effect: Effect, key: str) -> str:
+        """Of what is only done in company, as it tells its key, or a sum: by the keys of all else that is done."""
+        known = self._keys_alone.get(OfEffect(stage, effect[:2]), {key})
+        return (
+            f"{effect[2]!r} the key {brief(key)}, which it gives to nothing where each message comes alone, so it "
+            "is done once more for a message that is tried again there"
+            if key not in known
             else ""
         )
 

@@ -51,7 +51,13 @@ from surepipe.pipelines.simulate.campaign import (
     used_in,
     within_reach,
 )
-from surepipe.pipelines.simulate.ends import ByOrder, Reference, asked_for, canonical
+from surepipe.pipelines.simulate.ends import (
+    ByOrder,
+    Reference,
+    asked_for,
+    canonical,
+    without_addresses,
+)
 from surepipe.pipelines.simulate.functions import (
     Functions,
     globals_in,
@@ -73,9 +79,13 @@ from surepipe.pipelines.simulate.plain import ATTEMPT, at_first_attempts
 from surepipe.pipelines.simulate.reference import (
     ALL_BUT_COUNT,
     EVERYTHING,
+    IN_AN_OUTSIDE,
+    STAYS,
     ending,
     leaking,
+    left_in_doubles,
     not_compared,
+    not_set_back_of_doubles,
     plainly,
     reference_of,
 )
@@ -581,11 +591,8 @@ class Simulation:
         if any(one.leaking for one in found):
             for module in self.subject.modules:
                 yield from clocks_taken_by(module)
-            for what in islice(self.subject.memory.not_set_back(), SHARED):
-                yield (
-                    f"{what}, which can't be set back to what a fresh process has, so all simulated ones share "
-                    "it"
-                )
+            for what in self._not_set_back():
+                yield f"{what}, so all simulated ones share it"
 
     def check_twice(self, seeds: Iterable[int], digests: Mapping[int, str]) -> None:
         """Raises NotDeterministic when a seed goes another way now."""
@@ -656,6 +663,7 @@ class Simulation:
             "a stage keeps something between runs that simulate can't set back, or uses chance or time that it "
             f"can't replace{_hint(sorted(names))}"
         )
+        why = "; ".join((why, *self._not_set_back()))
         raise NotDeterministic(
             f"{self.subject.name}: seed {failure.seed} broke {broke.property} ({broke.sentence.rstrip('.')}), and "
             f"goes another way when the same run is repeated, so no schedule shows what is wrong: {why}"
@@ -668,7 +676,9 @@ class Simulation:
         refused = result.violates("user")
         if refused is None:
             return ""
+        left = [*self._left_over(result, calm)]
         lines = (
+            *left,
             f"your check fails without any fault: {refused.sentence}",
             "It was given a run in which nothing went wrong:",
             *(f"  {line}" for line in outcome.as_lines()),
@@ -677,10 +687,42 @@ class Simulation:
                 for what, many in _counted(_failures(result.rows)).items()
             ),
             *self._odd_keys(calm.messages),
-            "So no schedule is to blame: mend the check, or what the stages give, and simulate again.",
+            f"So no schedule is to blame: {_MEND_THAT if left else _MEND_THE_CHECK}, and simulate again.",
         )
         told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")
-        return "\n".join(told) + self._noted()
+        return self._as_told("\n".join(told)) + self._noted()
+
+    def _left_over(self, result: RunResult, calm: Options) -> Iterator[str]:
+        """What no run has anew. A check that fails for what earlier runs have left there may be right, and so may
+        what the stages give. ``result``: that of a run of these options."""
+        again, _ = run_one(self.subject, calm)
+        is_other = _refusal_of(again) != _refusal_of(result) or again.digest != result.digest
+        with quiet(self.subject):
+            doubles = left_in_doubles(self.subject, calm.messages)
+        self.subject.memory.reset()
+        if doubles:
+            yield f"{listing(doubles)} of the doubles {STAYS}."
+        named = self._not_set_back()
+        for what, advice in named.items():
+            found, so = ("is", "So") if is_other else ("may be", "If the check goes by that,")
+            yield f"{what}: what it holds {found} left over from earlier simulated runs. {so} {advice}."
+        if is_other and not (named or doubles):
+            with quiet(self.subject):
+                told = leaking(self.subject, calm.messages)
+            self.subject.memory.reset()
+            yield from (f"{text}." for text in told)
+
+    def _not_set_back(self) -> Mapping[str, str]:
+        """The first objects that all simulated processes share, in the stages' modules and in those of doubles;
+        with what to do."""
+        in_store = in_transaction(self.subject.plan)
+        named = dict.fromkeys(self.subject.memory.not_set_back(), in_store)
+        for what in not_set_back_of_doubles(self.subject):
+            named.setdefault(what, IN_AN_OUTSIDE)
+        return {
+            f"{what}, which can't be set back to what a fresh process has": advice
+            for what, advice in islice(named.items(), SHARED)
+        }
 
     def _whose(self, example: Counterexample) -> Iterator[str]:
         """Whose defect it is: of the stages, as far as the run shows it, else of surepipe."""
@@ -761,6 +803,8 @@ class Simulation:
             )
         yield from self._without_key(example)
         yield from self._at_first_attempts(example)
+        for what in self._not_set_back():
+            yield f"{what}: what it holds may be left over from earlier simulated runs."
         yield "A defect of the stages, or of the check: surepipe did what it promises."
         used = used_in(self.subject, example.result.script.decisions)
         if example.covered and not used <= self._survived(Atom.NO_DUPLICATE):
@@ -1112,6 +1156,11 @@ class Simulation:
         return self._as_told("".join(f"Note: {note}.\n" for note in notes))
 
 
+_MEND_THE_CHECK = "mend the check, or what the stages give"
+_MEND_THAT = (
+    "mend first what is left over from earlier runs, for which the check may rightly fail, then the check, or "
+    "what the stages give"
+)
 _IN_A_DOUBLE = "keep it outside, where no crash reaches it: here that is an Outside, with a key"
 _BESIDE_A_HANDLER = {
     "(simulate: check:)": "(a check beside the handler)",
@@ -1191,6 +1240,11 @@ def _in_words(decision: Decision) -> str:
     if decision.fault:
         return fault_words(decision.fault)
     return f"{decision.authority} {' '.join(map(str, decision.value))} at {decision.at}"
+
+
+def _refusal_of(result: RunResult) -> str:
+    refused = result.violates("user")
+    return "" if refused is None else without_addresses(refused.sentence)
 
 
 def _hint(memory: Sequence[str]) -> str:

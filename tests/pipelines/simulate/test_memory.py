@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import sys
 from collections.abc import Iterator
@@ -1315,6 +1316,26 @@ def test_numbers_that_a_function_keeps_begin_anew_after_a_crash_and_in_each_run(
     told = " ".join(str(found.value).split())
     place = f" ({MODULE}.py:" if kept in KEPT_IN_FUNCTIONS else ""
     assert f"price keeps {MODULE}.{kept}{place}" in told, told
+
+
+IN_THE_ENVIRONMENT = """
+import os
+def price(order):
+    number = int(os.environ.get("ORDERS_SEEN", "0")) + 1
+    os.environ["ORDERS_SEEN"] = str(number)
+    return {**order, "number": number}
+"""
+
+
+def test_variables_of_the_environment_begin_anew_after_a_crash_and_in_each_run(
+    folder: Path,
+) -> None:
+    """They leaked from run to run, and into the process that runs the same seeds again (simulation X-25)."""
+    with pytest.raises(SimulationFailed, match=r"P[234] ") as found:
+        simulation_of(_stages(folder, IN_THE_ENVIRONMENT)).run(range(40))
+    told = " ".join(str(found.value).split())
+    assert "os.environ['ORDERS_SEEN']" in told, told
+    assert "ORDERS_SEEN" not in os.environ
 
 
 NOWHERE_TO_BE_SEEN = {

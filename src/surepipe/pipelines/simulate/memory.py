@@ -9,6 +9,7 @@ from __future__ import annotations
 import ast
 import asyncio
 import inspect
+import os
 import sys
 import sysconfig
 from abc import ABC
@@ -584,6 +585,9 @@ class ProcessMemory:
         self._kept: dict[Hashable, Values] = {}
         self._current: Hashable | None = None
         self._changed: dict[str, None] = {}
+        self._environment = dict(os.environ)
+        """The variables of the process that each life begins with."""
+        self._environments: dict[Hashable, dict[str, str]] = {}
 
     @property
     def changed(self) -> tuple[str, ...]:
@@ -610,6 +614,7 @@ class ProcessMemory:
         self._current = life
         known = self._kept.get(life)
         self._install(self._copied(self._first) if known is None else known)
+        _set_environment(self._environments.get(life, self._environment))
 
     def reset(self) -> None:
         """No life is left: everything is again as it was after the import."""
@@ -621,13 +626,18 @@ class ProcessMemory:
             names = changed(self._memory, memory_of(self._modules))
             self._changed |= {one: None for one in names if not one.startswith(self._replaced)}
         self._install(self._imported)
+        _set_environment(self._environment)
         self._kept.clear()
+        self._environments.clear()
         self._current = None
         SHARED_LOCKS.reset()
 
     def _put_away(self) -> None:
         if self._current is not None:
             self._kept[self._current] = self._present()
+            self._environments[self._current] = now = dict(os.environ)
+            names = {name for name, _ in now.items() ^ self._environment.items()}
+            self._changed |= {f"os.environ[{name!r}]": None for name in names}
         self._empty_caches()
 
     def _install(self, values: Values) -> None:
@@ -701,6 +711,14 @@ class ProcessMemory:
         if not is_copied and kind not in _UNCHANGING:
             self._shared[id(value)] = None
         return is_copied
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    for name in os.environ.keys() - variables.keys():
+        del os.environ[name]
+    os.environ.update(
+        {name: value for name, value in variables.items() if os.environ.get(name) != value}
+    )
 
 
 def _name_of(owner: Owner, name: str) -> str:

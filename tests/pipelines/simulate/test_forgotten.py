@@ -6,6 +6,7 @@ import asyncio
 import inspect
 import re
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -57,7 +58,29 @@ def _line(function: Callable[..., object]) -> str:
     return f"{Path(__file__).name}:{inspect.getsourcelines(function)[1] + 1}"
 
 
+def _note(message: object) -> None:
+    del message
+
+
+async def _puts_it_off(message: object) -> None:
+    asyncio.get_running_loop().call_later(0.01, _note, message)
+
+
+async def _puts_a_method_off(message: object) -> None:
+    asyncio.get_running_loop().call_later(0.01, partial(Noting().note, message))
+
+
+class Noting:
+    """What a user has."""
+
+    def note(self, message: object) -> None:
+        """Nothing."""
+        del message
+
+
 LEFT: dict[Handler, str] = {
+    _puts_it_off: f"stage handler has _note at {Path(__file__).name}:{_note.__code__.co_firstlineno} called later",
+    _puts_a_method_off: f"stage handler has note at {Path(__file__).name}:{Noting.note.__code__.co_firstlineno}",
     _makes_a_coroutine: f"stage handler makes the coroutine _look at {_line(_makes_a_coroutine)}",
     _awaits_one_of_two: f"stage handler makes the coroutine _look at {_line(_awaits_one_of_two)}",
     _leaves_a_task: f"stage handler begins the task _look at {_line(_leaves_a_task)} and returns",
@@ -100,6 +123,19 @@ def test_what_nobody_waits_for_is_told_with_its_place(handler: Handler) -> None:
 def test_what_a_crash_has_left_behind_is_nobodys_fault() -> None:
     """Processes end between a coroutine and its await (simulation X-27)."""
     assert _simulated(_awaits_all)
+
+
+async def _has_a_library_wait(message: object) -> object:
+    event, loop = asyncio.Event(), asyncio.get_running_loop()
+    loop.call_later(9, event.set)
+    loop.call_later(9, _note, message).cancel()
+    async with asyncio.timeout(1):
+        return message
+
+
+def test_what_is_called_off_or_is_no_code_of_the_user_is_not_named() -> None:
+    """A time limit that was not needed, say (simulation X-24)."""
+    assert _simulated(_has_a_library_wait)
 
 
 def test_a_task_that_was_cancelled_is_not_waited_for() -> None:

@@ -7,13 +7,16 @@ time after the message was settled, and lost when the process ends.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import os
 import sys
 import warnings
 from collections.abc import Awaitable, Callable, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from functools import partial
+from types import CodeType
+from typing import Any, TypeAlias, cast
 
 from surepipe.core.callables import is_users
 from surepipe.pipelines.users_code import place_of
@@ -78,8 +81,8 @@ def _origin(coroutine: Any) -> str:
 
 
 async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
-    """What a call of a stage gives; its tasks that still run then, or that fail unseen, are noted. One that was
-    cancelled has nothing more to do, and one that a library keeps is its own affair."""
+    """What a call of a stage gives; its tasks that still run then, or that fail unseen, are noted, and what it has
+    called later. One that was cancelled has nothing more to do, and one that a library keeps is its own affair."""
     loop = asyncio.get_running_loop()
     assert isinstance(loop, ProcessLoop)
     loop.set_exception_handler(
@@ -98,7 +101,23 @@ async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
                 "over: nobody sees it fail, and it is lost when the process ends, with the message settled: await "
                 "it, or begin it in an asyncio.TaskGroup",
             )
+    for function in loop.put_off_by_this_call():
+        if code := _users_code_of(function):
+            place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
+            _tell(
+                stage,
+                f"stage {stage} has {code.co_name} at {place} called later by the loop, and returns before that: "
+                "it is lost when the process ends, with the message settled: do it before the stage returns",
+            )
     return result
+
+
+def _users_code_of(function: Any) -> CodeType | None:
+    """That of a function or method of the user's; None for what a library has called later."""
+    while isinstance(function, partial):
+        function = cast("Any", function.func)
+    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    return code if isinstance(code, CodeType) and is_users(code.co_filename) else None
 
 
 def _failed(stage: str, told: dict[str, Any]) -> None:

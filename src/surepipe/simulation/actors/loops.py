@@ -224,6 +224,14 @@ class ProcessLoop(asyncio.BaseEventLoop):
             if self._begun[task] == here and task is not asyncio.current_task(self):
                 yield task
 
+    def put_off_by_this_call(self) -> Iterator[Callable[..., object]]:
+        """From a task: what its call has told the loop to call later (``call_later``), and is not called yet."""
+        here = SPEECH.get()
+        for timer in self._scheduled:
+            known: Any = timer  # what it was given no stub of Python's tells
+            if not timer.cancelled() and known._context.get(SPEECH, NOBODY) == here:
+                yield known._args[0]
+
     def stage_of(self, future: asyncio.Future[Any] | None) -> str:
         """The stage that has begun this task; empty for what is none."""
         return NOBODY[1] if future is None else self._begun.get(future, NOBODY)[1]

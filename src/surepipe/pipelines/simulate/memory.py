@@ -423,7 +423,7 @@ def _held_by(owner: Owner) -> Mapping[str, Any]:
 
 def _content(value: Any) -> str | None:
     """None also for an object that does not let itself be read: its own code may raise anything."""
-    kind: Any = type(value)
+    kind: Any = type(cast("object", value))
     if kind in _SIMPLE:
         return repr(value)
     if _form_of(kind) is _Form.NO_DATA:  # most of what a module has

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
-from surepipe import Pipe, StreamReceiver, StreamSender
+from surepipe import LocalRoute, Pipe, PipeReceiver, StreamReceiver, StreamSender
 from surepipe.actors.notices import PipeNotice
 from surepipe.actors.steps import StepRuntime
 from surepipe.core.effects import NoticeKind
@@ -100,6 +100,13 @@ def test_a_pipe_in_a_program_is_watched_as_it_is() -> None:
     assert part.flow.settling is not None
     assert part.flow.settling.count == 30
     assert Status.model_validate_json(status.model_dump_json(by_alias=True)) == status
+
+
+def test_the_order_of_a_pipe_with_lanes_is_that_within_each_key() -> None:
+    """It said none, as if there were no order at all."""
+    with PipeReceiver("orders", route=LocalRoute(), key="customer", lanes=4) as pipe:
+        (part,) = pipes_of([pipe])
+    assert part.guarantee == "exactly-once, absolute per key"
 
 
 def test_unconfirmed_is_in_flight_and_backlog_and_totals_are_over_all_pipes(

@@ -239,6 +239,15 @@ def test_with_lanes_the_order_holds_per_key_only() -> None:
     }
 
 
+def test_what_survives_more_with_lanes_keeps_its_order_per_key() -> None:
+    """Through the end of the process messages come again, and those of a key in their order all the same."""
+    verdict = judged(
+        pipes=pipe("lanes: 4, key: customer, journal: main, boundary: processed")
+    ).ways[0]
+    told = [verdict.promised(claim.tolerates, claim) for claim in verdict.claims()]
+    assert any("gap-free order per key" in one and "at-least-once" in one for one in told), told
+
+
 def test_what_a_claim_per_key_lacks_has_remedies_for_a_pipe_with_lanes() -> None:
     """Boundary committed alone would be refused there, so it is not what helps."""
     plan = pipeline(

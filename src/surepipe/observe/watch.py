@@ -52,6 +52,12 @@ RECENT_S = 60.0
 """Times are those of the last minute: an hour ago is another story."""
 
 
+def _told(derived: Derived) -> str:
+    """As a pipeline's page says it: with lanes the order is that within each key."""
+    per_key = " per key" if derived.hop.lanes else ""
+    return f"{derived.headline.delivery}, {derived.of_one_key.headline.order}{per_key}"
+
+
 Measured: TypeAlias = tuple[Mapping[str, Histogram], Mapping[str, Histogram]]
 """To settled and to confirmed, by pipe."""
 
@@ -142,7 +148,7 @@ def pipes_of(pipes: Iterable[Guaranteed | Faced[Guaranteed]]) -> tuple[Part, ...
         Part(
             name=name,
             role="pipe",
-            guarantee=f"{pipe.guarantee.headline.delivery}, {pipe.guarantee.headline.order}",
+            guarantee=_told(pipe.guarantee),
             tolerates=tuple(sorted(pipe.guarantee.headline.tolerates)),
             stores=tuple(sorted(stores[name])),
             flow=PipeFlow(),

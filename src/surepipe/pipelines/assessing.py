@@ -11,9 +11,11 @@ from typing import TypeAlias
 from surepipe.core.claims import (
     NO_FAULTS,
     PROCESS_REPLACED,
+    Atom,
     Claim,
     Fault,
     Faults,
+    Guarantee,
     delivers_told,
     faults_text,
     promise_told,
@@ -270,6 +272,8 @@ class Verdict:
     per_key: Claim | None = None
     expected_per_key: frozenset[Claim] = frozenset()
     """those of ``expected`` that are about the messages of one key each"""
+    of_one_key: Guarantee | None = None
+    """all that holds among the messages of each key, where there are lanes"""
 
     @property
     def held(self) -> bool:
@@ -312,8 +316,10 @@ class Verdict:
         if self.explanation is None:
             return "refused"
         told = claim or self.explanation.headline
-        survives = self.per_key is not None and told.tolerates <= self.per_key.tolerates
-        per_key = self.per_key if claim is None or survives else None
+        per_key = self.per_key
+        if claim is not None and self.of_one_key is not None:
+            atoms = (atom for atom in Atom if self.of_one_key.holds(atom, told.tolerates))
+            per_key = Claim(frozenset(atoms), told.tolerates)
         return promise_told(replace(told, tolerates=through), per_key)
 
 
@@ -509,7 +515,10 @@ class _Asked:
         per_key = None if of_one_key is None else of_one_key.headline
         asked_per_key = frozenset(claim for per, claim in expected if per == "key")
         found = tuple(dict.fromkeys(unmet))
-        return Verdict(name, parts, explanation, (), claims, found, per_key, asked_per_key)
+        straight = None if of_one_key is None else of_one_key.guarantee
+        return Verdict(
+            name, parts, explanation, (), claims, found, per_key, asked_per_key, straight
+        )
 
 
 def _within_keys(

@@ -255,16 +255,24 @@ class Audit:
         yield from (f"broken trace: {text}" for text in self.broken)
         if self.torn:
             yield f"{self.torn} torn lines were left out: a process was killed while it wrote"
-        alike: dict[tuple[str, ...], list[str]] = {}
-        for pipe in self.pipes:
-            kind = (pipe.pipe.partition("@")[0], *_told_of(pipe))
-            alike.setdefault(kind, []).append(pipe.pipe)
-        for (base, total, *rest), names in alike.items():
-            few = names if len(names) <= CHANNELS_MAX else names[:1]
-            more = "" if few == names else f" and {len(names) - 1} channels more of {base}, each"
-            for name in few:
-                yield f"{name}{more}: {total}"
-                yield from rest
+        for _, texts in told_together((pipe.pipe, (*_told_of(pipe),)) for pipe in self.pipes):
+            yield from texts
+
+
+def told_together(
+    channels: Iterable[tuple[str, tuple[str, ...]]],
+) -> Iterator[tuple[int, Sequence[str]]]:
+    """The lines of each channel, and of how many they speak: where many of one pipe are alike (messages that
+    transactions put into a stream, each of a producer of its own), the first stands for all."""
+    alike: dict[tuple[str, ...], list[str]] = {}
+    for name, texts in channels:
+        alike.setdefault((name.partition("@")[0], *texts), []).append(name)
+    for (base, total, *rest), names in alike.items():
+        if len(names) <= CHANNELS_MAX:
+            yield from ((1, (f"{name}: {total}", *rest)) for name in names)
+        else:
+            more = f"and {len(names) - 1} channels more of {base}, each"
+            yield len(names), (f"{names[0]} {more}: {total}", *rest)
 
 
 def _told_of(pipe: PipeAudit) -> Iterator[str]:

@@ -13,6 +13,7 @@ from surepipe.audit.trace_audit import (
     MessageCounts,
     Standing,
     judged_per_key,
+    told_together,
 )
 from surepipe.core.claims import Atom
 
@@ -210,16 +211,17 @@ class BulkAudit:
         for one in worst:
             yield from _lines(one)
         left = [one for one in self.channels if one not in worst]
-        for one in left[: max(0, most - len(worst))]:
-            again = (
-                f"; {one.repeated} came again: that they don't is not promised here"
-                if one.repeated
-                else ""
-            )
-            yield f"{one.channel}: {one.sum}{again}" + (f" ({one.why})" if one.why else "")
-        hidden = len(left) - max(0, most - len(worst))
-        if hidden > 0:
+        told = [*told_together((one.channel, (_in_short(one),)) for one in left)]
+        room = max(0, most - len(worst))
+        for _, texts in told[:room]:
+            yield from texts
+        if hidden := sum(count for count, _ in told[room:]):
             yield f"and {hidden} channels more"
+
+
+def _in_short(one: ChannelFigures) -> str:
+    again = f"; {one.repeated} came again: that they don't is not promised here"
+    return f"{one.sum}{again if one.repeated else ''}" + (f" ({one.why})" if one.why else "")
 
 
 def _lines(one: ChannelFigures) -> Iterator[str]:

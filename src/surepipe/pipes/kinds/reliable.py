@@ -226,7 +226,8 @@ class Sender(RetrySender):
             self.flights.hasten(self.port.now)
             self.wake()
         self.unheard = 0
-        self.heard()
+        if self.end_is_owed:
+            self.heard()
         self.fill()
 
     def _take_refused(self, frame: Refused) -> None:

@@ -69,7 +69,8 @@ class RetrySender(WindowSender):
             return
         self.answered = True
         self.paced_until = 0
-        self.heard()
+        if self.end_is_owed:
+            self.heard()
         self.fill()
 
     def other_control(self, frame: Frame) -> None:
@@ -373,7 +374,7 @@ class RetrySender(WindowSender):
     def heard(self) -> None:
         """The receiver has answered with something new. It is over when all that was told of has its answer."""
         self.silence_is_told = False
-        if self.end_is_owed and not any(run.warned for run in self.flights.runs):
+        if not any(run.warned for run in self.flights.runs):
             self.end_is_owed = False
             self.port.notice(NoticeKind.RECOVERED, self.epoch, (), "the receiver answers again")
 

@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -451,7 +452,17 @@ def delivered_removed(rows: list[Row], rng: random.Random) -> list[Row] | None:
 
 def key_changed(rows: list[Row], rng: random.Random) -> list[Row] | None:
     """With lanes: two deliveries of one key, of which the later came out first."""
-    places = [at for at in _singles(rows, Kind.DELIVERED) if '"key"' in rows[at].detail]
+    handed = Counter(
+        (row.pipe, row.epoch, seq)
+        for row in rows
+        if row.kind == Kind.DELIVERED
+        for seq in range(row.seq, row.last + 1)
+    )
+    places = [  # what was handed over again has its own key there
+        at
+        for at in _singles(rows, Kind.DELIVERED)
+        if '"key"' in rows[at].detail and handed[rows[at].pipe, rows[at].epoch, rows[at].seq] == 1
+    ]
     pairs = [
         (one, other)
         for one in places

@@ -482,7 +482,8 @@ class Deliveries:
         return ""
 
 
-def _is_sender(node: str) -> bool:
+def is_sender(node: str) -> bool:
+    """Whether a node is that of a sender, and of nobody who receives or reads."""
     return node.endswith("/sender")
 
 
@@ -567,7 +568,7 @@ class Rest:
             return False
         if since_us is None:
             return True
-        receivers = [node for node in told if not _is_sender(node)]
+        receivers = [node for node in told if not is_sender(node)]
         if not receivers:
             return False
         if pipe.partition("@")[0] in self._streams:
@@ -577,7 +578,7 @@ class Rest:
     def lacks_receivers(self, pipe: str) -> str:
         """That their traces are not among those that are read, in words; empty where they are."""
         told = self._nodes_of(pipe) if self.world is None else ()
-        return UNTAKEN if told and all(map(_is_sender, told)) else ""
+        return UNTAKEN if told and all(map(is_sender, told)) else ""
 
     def _is_all_read(self, nodes: Sequence[str], readers: Sequence[str]) -> bool:
         """Whether the readers of a stream had all of it before them. One that has ended may come again and read

@@ -532,17 +532,16 @@ def _compare(
     other = json.loads(told)
     answers = {seed: said for result in results for seed, said in result.answers.items()}
     for seed, digest in digests.items():
-        if (
-            other["digests"].get(str(seed)) != digest
-        ):  # the other process may have ended at an earlier one
+        there = other["digests"].get(str(seed))  # None where that process ended at an earlier seed
+        if there != digest:
             if any(one.leaking for one in results):  # it is known why, so that is what is said
                 found.code = Exit.NOT_EXERCISED
                 shared = dict.fromkeys(simulation.shared(*results), "")
                 found.unjudged |= _together(one.retold for one in results) | shared
                 return
-            there = other["answers"].get(str(seed), [])
+            others = other["answers"].get(str(seed), [])
             found.code = Exit.NOT_DETERMINISTIC
-            found.complaint = _difference(simulation.subject, seed, answers.get(seed, []), there)
+            found.complaint = _difference(simulation.subject, seed, answers.get(seed, []), others)
             return
 
 

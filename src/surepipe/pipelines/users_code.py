@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Generator, Iterable, Iterator,
 from contextlib import contextmanager
 from importlib import import_module
 from pathlib import Path
-from types import ModuleType
+from types import CodeType, ModuleType
 from typing import TypeVar, cast
 
 from surepipe.core.callables import is_users
@@ -228,4 +228,9 @@ def place_of_function(function: Callable[..., object]) -> str:
         owner: type = body if inspect.isclass(body) else type(body)
         body = vars(owner).get("__call__", body)  # what a call of its instance runs
     code = getattr(inspect.unwrap(cast("Callable[..., object]", body)), "__code__", None)
-    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}" if code else ""
+    return place_of_code(code) if code else ""
+
+
+def place_of_code(code: CodeType) -> str:
+    """The file and line at which it begins."""
+    return f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"

@@ -40,6 +40,7 @@ from surepipe.audit.trace_audit import (
     MissingNumbers,
     Rest,
     epoch_of,
+    is_sender,
     let_go_to,
     untold_text,
 )
@@ -357,7 +358,7 @@ class _Judgement:
         received = {
             _base(row.pipe)
             for row in self.facts.rows
-            if row.kind == Kind.START and not row.node.endswith("/sender")
+            if row.kind == Kind.START and not is_sender(row.node)
         }
         names = [str(name) for (name,) in self.engine.rows(sql.SENT_BY_TRACES)]
         self.by_traces = {name for name in names if _base(name) in received - of_stream}

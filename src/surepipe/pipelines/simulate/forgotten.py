@@ -19,7 +19,7 @@ from types import CodeType
 from typing import Any, TypeAlias, cast
 
 from surepipe.core.callables import is_users
-from surepipe.pipelines.users_code import place_of
+from surepipe.pipelines.users_code import place_of, place_of_code
 from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.loops import ProcessLoop
 
@@ -103,11 +103,11 @@ async def and_what_it_leaves(call: Awaitable[object], stage: str) -> object:
             )
     for function in loop.put_off_by_this_call():
         if code := _users_code_of(function):
-            place = f"{os.path.basename(code.co_filename)}:{code.co_firstlineno}"
             _tell(
                 stage,
-                f"stage {stage} has {code.co_name} at {place} called later by the loop, and returns before that: "
-                "it is lost when the process ends, with the message settled: do it before the stage returns",
+                f"stage {stage} has {code.co_name} at {place_of_code(code)} called later by the loop, and returns "
+                "before that: it is lost when the process ends, with the message settled: do it before the stage "
+                "returns",
             )
     return result
 
@@ -116,7 +116,7 @@ def _users_code_of(function: Any) -> CodeType | None:
     """That of a function or method of the user's; None for what a library has called later."""
     while isinstance(function, partial):
         function = cast("Any", function.func)
-    code = getattr(inspect.unwrap(getattr(function, "__func__", function)), "__code__", None)
+    code = getattr(inspect.unwrap(function), "__code__", None)
     return code if isinstance(code, CodeType) and is_users(code.co_filename) else None
 
 

@@ -635,9 +635,13 @@ class ProcessMemory:
     def _put_away(self) -> None:
         if self._current is not None:
             self._kept[self._current] = self._present()
-            self._environments[self._current] = now = dict(os.environ)
-            names = {name for name, _ in now.items() ^ self._environment.items()}
-            self._changed |= {f"os.environ[{name!r}]": None for name in names}
+            now = dict(os.environ)
+            if now != self._environment:
+                self._environments[self._current] = now
+                names = {name for name, _ in now.items() ^ self._environment.items()}
+                self._changed |= {f"os.environ[{name!r}]": None for name in names}
+            else:
+                self._environments.pop(self._current, None)
         self._empty_caches()
 
     def _install(self, values: Values) -> None:
@@ -714,11 +718,10 @@ class ProcessMemory:
 
 
 def _set_environment(variables: Mapping[str, str]) -> None:
-    for name in os.environ.keys() - variables.keys():
-        del os.environ[name]
-    os.environ.update(
-        {name: value for name, value in variables.items() if os.environ.get(name) != value}
-    )
+    if (now := dict(os.environ)) != variables:  # which stages seldom touch
+        for name in now.keys() - variables.keys():
+            del os.environ[name]
+        os.environ.update(variables)
 
 
 def _name_of(owner: Owner, name: str) -> str:

@@ -87,7 +87,6 @@ class Sender(RetrySender):
         self.open_at = NEVER
         self.opens = 0
         self.opening_since = 0
-        self.is_warned = False
         self.disputes = 0
         self.unheard = 0
 
@@ -108,7 +107,6 @@ class Sender(RetrySender):
         self.void_through = self.frames_passed
         self.opens = 0
         self.opening_since = self.port.now
-        self.is_warned = False
         self._watch_credit()
         self._send_open()
 
@@ -266,8 +264,7 @@ class Sender(RetrySender):
             detail = f"{self.opens} offers of a link unanswered"
             self.port.stop(detail, NoticeKind.UNDELIVERABLE)
             return
-        if unconfirmed and self.opens >= self.options.warn_after and not self.is_warned:
-            self.is_warned = True
+        if unconfirmed and self.opens >= self.options.warn_after:
             detail = f"{self.opens} offers of a link unanswered"
             self.tell_silence(unconfirmed, detail)
         self._send_open()

@@ -2,8 +2,8 @@
 
 The whole suite runs on one interpreter (``make test``); what follows the interpreter most closely runs on all:
 pipes, actors, stores, the simulator and its fixture, the command, but for what is marked ``long``; or what is
-named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own. What failed
-is named once more at the end, where somebody who sees only the last lines looks.
+named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own, and keeps in
+it which tests failed. What failed is named once more at the end, where somebody who sees only the last lines looks.
 """
 
 from __future__ import annotations
@@ -86,6 +86,7 @@ def _problems(version: tuple[int, int], interpreter: Path, tests: Sequence[str])
     passed = _run(
         [
             *(str(python), "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup"),
+            *("-o", f"cache_dir={environment / 'pytest-cache'}"),
             *("-m", "not long", "--junit-xml", str(report), *without_spark, *tests),
         ]
     )

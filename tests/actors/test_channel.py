@@ -225,6 +225,48 @@ def test_what_a_handler_fails_on_becomes_a_dead_letter(steps: StepRuntime) -> No
     assert [(letter.pipe, letter.attempts) for letter in letters] == [("t/forward", 3)]
 
 
+@pytest.mark.parametrize("at", ["the caller", "the listener", "both"])
+def test_what_an_end_gives_up_is_put_aside_and_the_next_message_goes_on(
+    at: str, steps: StepRuntime
+) -> None:
+    """pipes T-10, D-2: the other end was away for longer than the message is worth, in either direction."""
+    giving: LayerText = {"multi-unconfirmed": {"give_up_after_s": 1.0}}
+    forward = "multi-unconfirmed" if at == "the listener" else giving
+    back = "multi-unconfirmed" if at == "the caller" else giving
+    answers, letters, accept = list[object](), DeadLetters(), Keeping()
+    route = ScriptedRoute()
+    with (
+        Listener(
+            route,
+            names=["t"],
+            accept=accept,
+            layers=forward,
+            back=back,
+            dead_letter=letters,
+            runtime=steps,
+        ),
+        Channel(
+            "t", forward, back=back, route=route, dead_letter=letters, runtime=steps
+        ) as channel,
+    ):
+        channel.receive(answers.append)
+        assert channel.wait_up(60)
+        steps.advance(1)
+        (other,) = accept.ends
+        route.fate = lambda _frame, _who, _number: ()
+        channel.send("there")
+        other.send("back")
+        steps.advance(10)
+        route.fate = lambda _frame, _who, _number: (0.0,)
+        channel.send("there again", until="confirmed", timeout=60)
+        other.send("back again")
+        other.flush(60)
+    given_up = {"the caller": ["there"], "the listener": ["back"], "both": ["back", "there"]}[at]
+    assert sorted(letter.payload.decode().strip('\x1e"') for letter in letters) == given_up
+    sent = {"there", "there again", "back", "back again"}
+    assert {*accept.seen, *answers} == sent.difference(given_up)
+
+
 def test_messages_handed_to_a_handler_are_confirmed_before_it_returns(steps: StepRuntime) -> None:
     """boundary handed: the confirm comes although the handler has failed on the message."""
     route, handler = LocalRoute(), Failing(x=100)

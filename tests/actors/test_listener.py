@@ -15,12 +15,14 @@ from surepipe import (
     LocalRoute,
     MisuseError,
     NotConfirmed,
+    PipeStopped,
+    StacksDiffer,
 )
 from surepipe.actors import StepRuntime
 from surepipe.actors.runtime import Runtime
 from surepipe.pipes.catalogue import LayerText
 from tests.actors.channel_kit import Answering, Keeping, ScriptedRoute
-from tests.actors.kit import PATIENCE_S, await_that
+from tests.actors.kit import PATIENCE_S, Noted, await_that
 
 
 def test_a_hundred_channels_share_a_listener_and_a_route(runtime: Runtime) -> None:
@@ -97,6 +99,48 @@ def test_an_end_that_was_closed_is_made_anew_by_the_next_message(steps: StepRunt
         channel.send(2, until="confirmed", timeout=60)
         assert len(accept.ends) == 2
         assert list(listener.channels()) == ["t"]
+    assert accept.seen == [1, 2]
+
+
+def test_an_end_that_gave_up_makes_room_for_another(steps: StepRuntime) -> None:
+    """pipes C-5, T-10: it has stopped for good as its caller was away. It tells nobody that it is up; the caller
+    that comes again meets a new one, and the old one says why it stopped until then."""
+    route, accept, noted = LocalRoute(), Keeping(), Noted()
+    back: LayerText = {"reliable": {"give_up_after_s": 1.0}}
+    with Listener(route, names=["t"], accept=accept, back=back, notices=noted, runtime=steps):
+        caller = Channel("t", route=route, back=back, runtime=steps)
+        caller.send(1, until="confirmed", timeout=60)
+        caller.abort()
+        accept.ends[0].send("anybody there?")
+        steps.advance(30)
+        with pytest.raises(PipeStopped, match=r"attempts unanswered in \d\.\d s; not confirmed"):
+            accept.ends[0].send("anything")
+        with Channel("t", route=route, back=back, runtime=steps) as caller:
+            caller.send(2, until="confirmed", timeout=60)
+            caller.wait_up(60)
+            assert [end.is_up for end in accept.ends] == [False, True]
+    assert accept.seen == [1, 2]
+    assert noted.kinds().count("Undeliverable") == 1
+
+
+def test_a_caller_that_was_mended_is_served_by_the_listener_that_refused_it(
+    steps: StepRuntime,
+) -> None:
+    """pipes F-5: two configurations met, and both ends stopped; the listener need not start anew."""
+    route, accept, noted = LocalRoute(), Keeping(), Noted()
+    with Listener(route, names=["t"], accept=accept, notices=noted, runtime=steps) as listener:
+        wrong = Channel("t", "resend", route=route, runtime=steps)
+        with pytest.raises(StacksDiffer):
+            wrong.wait_up(60)
+        steps.advance(60)
+        assert (len(accept.ends), noted.kinds()) == (1, ["Mismatch"])
+        assert list(listener.channels()) == ["t"]
+        wrong.abort()
+        with Channel("t", route=route, runtime=steps) as mended:
+            mended.send(1, until="confirmed", timeout=60)
+            assert list(listener.channels().values()) == accept.ends[1:]
+            accept.ends[0].close()  # of the one that has gone: nothing happens to the other
+            mended.send(2, until="confirmed", timeout=60)
     assert accept.seen == [1, 2]
 
 

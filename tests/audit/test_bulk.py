@@ -213,6 +213,29 @@ def test_what_a_killed_receiver_had_stored_is_settled_by_its_confirm(tmp_path: P
     assert found.channel("orders").why == BY_CONFIRM.format(2)
 
 
+def test_attempts_behind_a_settlement_are_no_repeats_where_their_receiver_is_killed(
+    tmp_path: Path,
+) -> None:
+    """Boundary ``before``: a message is settled, and then tried as often as it takes. A kill in the midst of that
+    loses it; its confirm, which was there before, says nothing of a second time."""
+    told = Told()
+    for node in ("s", "r"):
+        told.tell(node, Kind.START, "orders")
+    told.tell("s", Kind.ACCEPTED, "orders", (1, 1, 9))
+    told.tell("r", Kind.DELIVERED, "orders", (1, 1, 6))
+    told.tell("r", Kind.SETTLED, "orders", (1, 1, 6))
+    told.tell("s", Kind.CONFIRMED, "orders", (1, 1, 6))
+    told.tell("r", Kind.DELIVERED, "orders", (1, 3, 6))
+    told.tell("r", Kind.START, "orders", life=2)
+    told.tell("r", Kind.DELIVERED, "orders", (1, 7, 9), life=2)
+    told.tell("r", Kind.SETTLED, "orders", (1, 7, 9), life=2)
+    told.tell("s", Kind.END, "orders", detail=AT_REST)
+    told.tell("r", Kind.END, "orders", detail=AT_REST, life=2)
+    found = judged(told.rows, tmp_path)
+    assert_as_row_by_row(found, told.rows)
+    assert not found.channel("orders").violated
+
+
 def two_lives(settled: str, *, quiescent: bool, again: Run, tolerates: list[str]) -> list[Row]:
     """A life of a receiver that was handed 1 to 6, settled these and ended in order; the next one, which gets
     ``again``."""
@@ -231,6 +254,24 @@ def two_lives(settled: str, *, quiescent: bool, again: Run, tolerates: list[str]
     for node, life in (("p/sender", 1), ("p/receiver", 2)):
         told.tell(node, Kind.END, "p", detail=AT_REST, life=life)
     return told.rows
+
+
+@pytest.mark.parametrize("is_overlap", [False, True])
+def test_a_row_that_is_written_late_stands_where_its_time_says(
+    is_overlap: bool, tmp_path: Path
+) -> None:
+    """A process that waits for a locked store writes its end behind the beginning of its successor, or before it:
+    both judges go by the times. Two lives at once are no orderly end, through which nothing is promised."""
+    rows = two_lives("123456", quiescent=True, again=(1, 3, 6), tolerates=[])
+    at = next(i for i, row in enumerate(rows) if row.kind == Kind.END)
+    assert rows[at + 1].kind == Kind.START
+    if is_overlap:
+        rows[at].time_us, rows[at + 1].time_us = rows[at + 1].time_us, rows[at].time_us
+    expected = set[str]() if is_overlap else {"P3", "P4"}
+    for _ in range(2):
+        assert_as_row_by_row(judged(rows, tmp_path), rows)
+        assert {one.id for one in audit(rows).violated(promised=True)} == expected
+        rows[at], rows[at + 1] = rows[at + 1], rows[at]
 
 
 @pytest.mark.parametrize(

@@ -109,6 +109,7 @@ class KilledWork:
         self._open: dict[str, dict[Place, RangeSet]] = {}
         self._left: dict[Place, list[tuple[Row, RangeSet]]] = {}
         self._confirmed: dict[Place, RangeSet] = {}
+        self._settled: dict[Place, RangeSet] = {}
         for row in rows:
             self._see(row)
         self._missing = self._found()
@@ -126,10 +127,7 @@ class KilledWork:
             self._come_again(place, row)
             self._open.setdefault(row.node, {}).setdefault(place, RangeSet()).add(row.seq, row.last)
         elif row.kind in (Kind.SETTLED, Kind.DEAD):
-            self._come_again(place, row)
-            open_here = self._open.get(row.node, {}).get(place)
-            if open_here is not None:
-                open_here.discard(row.seq, row.last)
+            self._settled.setdefault(place, RangeSet()).add(row.seq, row.last)
 
     def _come_again(self, place: Place, row: Row) -> None:
         for _, ranges in self._left.get(place, ()):
@@ -139,8 +137,9 @@ class KilledWork:
         found: dict[Life, list[Row]] = {}
         for (pipe, epoch), lives in self._left.items():
             confirmed = RangeSet(self._confirmed.get((pipe, epoch), ()))
+            settled = self._settled.get((pipe, epoch), RangeSet())
             for start, ranges in lives:
-                for low, high in ranges:
+                for low, high in [left for one in ranges for left in settled.missing(*one)]:
                     for first, last in self._passed.within((pipe, epoch), low, high):
                         confirmed.add(first, last)
                     known = sum(last - first + 1 for first, last in confirmed.within(low, high))

@@ -27,7 +27,7 @@ from surepipe.audit.properties.ledger import PipeHistory
 from surepipe.audit.readers import RowsByReader, StreamReaders
 from surepipe.audit.settings import ATOMS, Claim, Settings, claimed, facts_of, number
 from surepipe.audit.trace import Kind, Row
-from surepipe.audit.trace_file import TraceFile
+from surepipe.audit.trace_file import RowsInTime, TraceFile
 from surepipe.core.claims import Fault
 from surepipe.core.ranges import RangeSet
 from surepipe.errors import ConfigurationError
@@ -59,7 +59,7 @@ IN_WORK = (
 )
 _FIRST = frozenset((Kind.ACCEPTED, Kind.UNKNOWN, Kind.REJECTED, Kind.RENUMBERED, Kind.START))
 _LAST = frozenset((Kind.CONFIRMED,))
-Rows: TypeAlias = Sequence[Row] | TraceFile | RowsByReader
+Rows: TypeAlias = Sequence[Row] | TraceFile | RowsInTime | RowsByReader
 """Rows that can be read more than once."""
 
 
@@ -638,6 +638,8 @@ def audit(*traces: Rows) -> Audit:
     run_row = _run_row(traces)
     torn = sum(trace.torn for trace in traces if isinstance(trace, TraceFile))
     steps = _Steps(Settings.read(run_row).real)
+    if steps.is_real:
+        traces = tuple(RowsInTime(rows) for rows in traces)
     for row in _merged(traces):
         steps.see(row)
     readers = _readers_in(traces)

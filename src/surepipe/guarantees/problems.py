@@ -99,6 +99,7 @@ def problems(hop: Hop) -> tuple[Finding, ...]:
 
 
 CONTINUOUS_INDEX = ContinuousIndex()
+_BACK = "/back"
 
 
 def _of_hop(hop: Hop) -> tuple[Finding, ...]:
@@ -328,8 +329,14 @@ def other_direction(hop: Hop) -> Hop | None:
     """The other direction of a channel: a hop like this one, and this one is its way back."""
     if hop.channel_back is None or hop.route.one_way:
         return None
+    there = hop.name.removesuffix(_BACK)
     return Hop(
-        *(f"{hop.name}/back", hop.channel_back, hop.route.reversed()),
+        *(
+            f"{there}{_BACK}" if there == hop.name else there,
+            hop.channel_back,
+            hop.route.reversed(),
+        ),
         stream=hop.stream,
+        dead_letters=hop.dead_letters,
         channel_back=hop.layers,
     )

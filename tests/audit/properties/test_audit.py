@@ -219,9 +219,10 @@ def killed_as_it_stored(confirmed: str) -> list[Row]:
     )
     at = next(i for i, row in enumerate(rows) if row.kind == Kind.DELIVERED and row.seq == 4)
     begins = next(row for row in rows if row.kind == Kind.START and row.node == "receiver")
-    rows.insert(at, replace(begins, incarnation=begins.incarnation + 1, step=0))
+    life, time_us = begins.incarnation + 1, rows[at].time_us
+    rows.insert(at, replace(begins, incarnation=life, step=0, time_us=time_us))
     for step, row in enumerate(row for row in rows[at:] if row.node == "receiver"):
-        row.incarnation, row.step = begins.incarnation + 1, step
+        row.incarnation, row.step = life, step
     return rows
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import sqlite3
 import sys
 from collections.abc import Iterator
 from importlib import import_module
@@ -97,7 +98,10 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         sys.modules.pop(name, None)
     yield tmp_path
     for name in (MODULE, HELPER):
-        sys.modules.pop(name, None)
+        module = sys.modules.pop(name, None)
+        for kept in vars(module).values() if module else ():
+            if isinstance(kept, sqlite3.Connection):  # which nobody else would close
+                kept.close()
 
 
 def _stages(folder: Path, text: str) -> Path:

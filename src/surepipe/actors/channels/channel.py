@@ -180,14 +180,15 @@ class ChannelFace(Face):
 
     _noun = "channel"
 
-    def __init__(self, name: str, role: Role, plan: ChannelPlan, gone: Callable[[], None]) -> None:
+    def __init__(
+        self, name: str, role: Role, plan: ChannelPlan, gone: Callable[[ChannelEnd], None]
+    ) -> None:
         super().__init__(name, plan.codec)
         self.role = role
         self.guarantee, self.guarantee_back = plan.guarantees(role)
-        self._gone = gone
         self._route = plan.route
         side = plan.route.sender if role is Role.CALLER else plan.route.receiver
-        self.end = ChannelEnd(name, role, side, plan.terms, plan.options)
+        self.end = ChannelEnd(name, role, side, plan.terms, plan.options, gone=gone)
         self.sender = self.receiver = self.end
         self._ends = (self.end,)
         self._put = self.end.intake.entry(self._codec)
@@ -317,7 +318,6 @@ class ChannelFace(Face):
     def _end(self, timeout: float) -> None:
         if not self.end.stop(timeout):
             self._warn_of_busy()
-        self._gone()
 
     # Questions.
 
@@ -369,7 +369,7 @@ def _require_sound(
         require_call(f"channel {name}: dead_letter", dead_letter, "letter", ConfigurationError)
 
 
-def _nobody_cares() -> None:
+def _nobody_cares(end: ChannelEnd) -> None:
     """A calling end is in nobody's list."""
 
 

@@ -207,10 +207,18 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     _noun = "channel"
 
     def __init__(
-        self, name: str, role: Role, side: RouteSide, terms: ChannelTerms, options: EndOptions
+        self,
+        name: str,
+        role: Role,
+        side: RouteSide,
+        terms: ChannelTerms,
+        options: EndOptions,
+        *,
+        gone: Callable[[ChannelEnd], None],
     ) -> None:
         self.side_name = str(role)
         self.role = role
+        self._gone = gone
         if role is Role.CALLER:
             self._look_there += (
                 "; if it was never called, the log there tells whether accept raised"
@@ -316,6 +324,14 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         self.status = self.runtime.signal()
         super().leave_behind(error)
 
+    def stop_for_good(self, error: PipeStopped) -> None:
+        """Whoever uses it hears this. A listening end makes room for another: it would keep its caller linked, and
+        take nothing from it."""
+        super().stop_for_good(error)
+        if self.role is Role.LISTENER:
+            self._side.close()
+            self._gone(self)
+
     def raise_from_now_on(self, error: PipeStopped) -> None:
         """Whoever sends, takes messages or waits gets this error."""
         SenderEnd.raise_from_now_on(self, error)
@@ -323,6 +339,11 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         self.status.notify()
 
     # For callers.
+
+    @property
+    def is_closed(self) -> bool:
+        """True when it was told to end; one that stopped for good by itself still has to be."""
+        return self._is_stopped
 
     @property
     def is_up(self) -> bool:
@@ -416,4 +437,5 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
         is_ended = super().stop(timeout)
         self.intake.end(PipeClosed, f"channel {self.name} is closed")
         self.status.notify()
+        self._gone(self)
         return is_ended

@@ -11,6 +11,7 @@ from types import TracebackType
 from typing import Self, TypeAlias, Unpack, cast
 
 from surepipe.actors.channels.channel import ChannelFace, ChannelPlan, ChannelSettings
+from surepipe.actors.channels.end import ChannelEnd
 from surepipe.actors.channels.switch import StrangersSide
 from surepipe.actors.consuming.coroutines import (
     Coroutines,
@@ -79,8 +80,8 @@ class Listener:
     ``layers`` and ``back`` are those of the calling end, written the same way round: ``layers`` carry what the
     caller sends.
 
-    An end stays until it is closed, here or with the listener; after that the next Open, or message, of a caller
-    brings a new one. A caller that starts anew finds the end that is there.
+    An end stays until it is closed, here or with the listener, or stops for good (``PipeStopped``); after that the
+    next Open, or message, of a caller brings a new one. A caller that starts anew finds the end that is there.
 
     Raises ConfigurationError and CompositionError as ``Channel``, and MisuseError when somebody listens on this
     side of the route already. None of them leaves a thread behind.
@@ -183,13 +184,15 @@ class Listener:
 
     def _make(self, name: str, opening: object) -> None:
         try:
-            channel = ChannelFace(name, Role.LISTENER, self._plan, lambda: self._forget(name))
+            channel = ChannelFace(name, Role.LISTENER, self._plan, self._forget)
         except BaseException:
             self._machine.forget(name)
             raise
         with self._lock:
-            self._channels[name] = channel
+            former, self._channels[name] = self._channels.get(name), channel
             is_late = self._is_closed
+        if former is not None:
+            former.abort()
         if is_late:  # ``close`` has not seen it
             channel.abort()
             return
@@ -209,11 +212,16 @@ class Listener:
         finally:
             self._accepting = None
 
-    def _forget(self, name: str) -> None:
-        """An end is closed: another may come."""
+    def _forget(self, end: ChannelEnd) -> None:
+        """An end is closed, or has stopped for good: another may come. One that has stopped stays until then, for
+        whoever closes it."""
         with self._lock:
-            self._channels.pop(name, None)
-        self._machine.forget(name)
+            here = self._channels.get(end.name)
+            if here is not None and here.end is not end:
+                return
+            if here is not None and end.is_closed:
+                del self._channels[end.name]
+        self._machine.forget(end.name)
 
     # For callers.
 

@@ -396,7 +396,8 @@ class RetrySender(WindowSender):
         """Going on without the oldest message would break the order: all goes back to the caller."""
         self.linked = False
         flight = self.flights.runs[0]
-        detail = f"{flight.attempts} attempts unanswered since {flight.since}"
+        waited_s = (self.port.now - flight.since) / 1_000_000
+        detail = f"{flight.attempts} attempts unanswered in {waited_s:.1f} s"
         self.port.stop(detail, NoticeKind.UNDELIVERABLE)
 
     # Questions to the receiver.

@@ -3,7 +3,7 @@
 The whole suite runs on one interpreter (``make test``); what follows the interpreter most closely runs on all:
 pipes, actors, stores, the simulator and its fixture, the command, but for what is marked ``long``; or what is
 named: ``python -m tools.interpreters tests/queues``. Each interpreter gets an environment of its own, and keeps in
-it which tests failed. What failed is named once more at the end, where somebody who sees only the last lines looks.
+it which failed. They are named once more at the end, where somebody who sees only the last lines looks.
 """
 
 from __future__ import annotations

@@ -254,9 +254,13 @@ def test_what_an_end_gives_up_is_put_aside_and_the_next_message_goes_on(
         steps.advance(1)
         (other,) = accept.ends
         route.fate = lambda _frame, _who, _number: ()
-        channel.send("there")
-        other.send("back")
-        steps.advance(10)
+        for end, message, gives_up in (
+            (channel, "there", at != "the listener"),
+            (other, "back", at != "the caller"),
+        ):
+            says = "given up, as nobody confirmed it" if gives_up else "not confirmed in time"
+            with pytest.raises(NotConfirmed, match=says):
+                end.send(message, until="confirmed", timeout=5)
         route.fate = lambda _frame, _who, _number: (0.0,)
         channel.send("there again", until="confirmed", timeout=60)
         other.send("back again")

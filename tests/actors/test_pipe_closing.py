@@ -4,14 +4,25 @@ import asyncio
 import subprocess
 import sys
 import threading
+from collections.abc import Callable, Iterable
 from contextlib import nullcontext
 from pathlib import Path
 
 import pytest
 
-from surepipe import FaultyRoute, LocalRoute, NotConfirmed, Pipe, PipeClosed
+from surepipe import (
+    DeadLetters,
+    FaultyRoute,
+    LocalRoute,
+    NotConfirmed,
+    Pipe,
+    PipeClosed,
+    PipeReceiver,
+    PipeSender,
+)
 from surepipe.actors import StepRuntime, ThreadRuntime
 from surepipe.actors.runtime import Runtime
+from surepipe.pipes.catalogue import LayerText
 from surepipe.storage.faulty import FaultyStore, Misfortune
 from tests.actors.kit import PATIENCE_S, Gate, await_that
 from tests.actors.stored_kit import sqlite_store
@@ -61,6 +72,32 @@ def test_what_a_closing_pipe_gives_up_is_said_with_the_likely_cause(steps: StepR
     pipe.send(1)
     with pytest.raises(NotConfirmed, match="gives them up: nobody takes its messages"):
         pipe.close(timeout=0.2)
+
+
+@pytest.mark.parametrize("count", [1, 3])
+@pytest.mark.parametrize("given", [list, iter])
+def test_who_waits_for_the_confirm_of_what_a_sender_gives_up_is_told_so(
+    given: Callable[[list[int]], Iterable[int]], count: int, runtime: Runtime
+) -> None:
+    """pipes T-10, P-15: it is in the sender's dead letters, and no receiver has settled it. The pipe goes on, and
+    its block ends without a word: everything is where it was to go."""
+    letters = DeadLetters()
+    giving: LayerText = {"multi-unconfirmed": {"give_up_after_s": 0.05, "rto_initial_s": 0.01}}
+    route = LocalRoute()
+    with PipeSender("p", giving, route=route, dead_letter=letters, runtime=runtime) as sender:
+        for first in (1, 1 + count):
+            sent = list(range(first, first + count))
+            with pytest.raises(NotConfirmed, match="given up, as nobody confirmed it") as told:
+                sender.send_many(given(sent), until="confirmed", timeout=PATIENCE_S)
+            assert [seq for _, seq, _ in told.value.ranges] == sent
+        sender.flush(PATIENCE_S)
+        await_that(runtime, lambda: len(letters) == 2 * count, "a letter for each")
+        assert [letter.seq for letter in letters] == list(range(1, 1 + 2 * count))
+        with PipeReceiver(
+            "p", giving, route=route, dead_letter=letters, runtime=runtime
+        ) as receiver:
+            receiver.receive(print)
+            sender.send(0, until="confirmed", timeout=PATIENCE_S)
 
 
 @pytest.mark.parametrize("receives", [False, True])

@@ -132,6 +132,12 @@ def test_expectations_and_rest_can_be_stated(surepipe: Command, tmp_path: Path) 
     assert refused.code == Exit.UNUSABLE
     assert "--expect does not know speed: write some of no-loss, " in refused.err
     assert surepipe("audit", bad, "--engine", "trace", "--at-rest").code == Exit.UNUSABLE
+    (tmp_path / "traces").mkdir()
+    for more in ((), ("--expect", "no-loss")):
+        said = surepipe("audit", tmp_path / "traces", "--engine", "trace", *more)
+        named = " and ".join((f"the folder {tmp_path / 'traces'}", *more[:1]))
+        assert said.code == Exit.UNUSABLE
+        assert f"for {named} use --engine local" in " ".join(said.err.split())
     assert surepipe("audit", bad, bad, bad, "--engine", "local").code == Exit.UNUSABLE
 
 

@@ -155,7 +155,7 @@ class AsyncSending(AsyncFace[S]):
         self, message: object, *, until: UntilText = "accepted", timeout: float | None = None
     ) -> None:
         """Send a message; it is accepted when this returns. Raises what the synchronous ``send`` raises.
-        With ``until="confirmed"`` it is settled when this returns: handled, or in the dead letters.
+        With ``until="confirmed"`` it is settled when this returns: handled, or in its receiver's dead letters.
 
         When it is cancelled while it waits for room, nothing was accepted. With a journal, or
         ``until="confirmed"``, it may be cancelled later: then the message is accepted as a whole, or (by a journal

@@ -16,7 +16,8 @@ from surepipe.actors.inbox import Box
 from surepipe.actors.letters import DeadLetterPlace
 from surepipe.actors.routes import RouteSide
 from surepipe.actors.store_calls import Stores
-from surepipe.core.effects import Effect, Notice, Ranges
+from surepipe.actors.tracing import after
+from surepipe.core.effects import DeadLetter, Effect, Notice, Ranges
 from surepipe.errors import NotConfirmed, PipeClosed, PipeStopped
 from surepipe.pipes.channel import ChannelMachine, ChannelOptions, Role, direction_names
 from surepipe.pipes.options import LayerOptions
@@ -141,7 +142,8 @@ class ChannelHost(Host[ChannelMachine]):
         self.is_quiet = True
         """For other threads: nothing that arrived was in work at the end of the last step."""
         self.sending, self.receiving = parts(self)
-        own = self.perform_by_type
+        posting = after(self.sending.ledger.gave_up, self._post)
+        own = {**self.perform_by_type, DeadLetter: posting}
         by_type = {**self.sending.perform_by_type, **self.receiving.perform_by_type, **own}
         for part in (self, self.sending, self.receiving):
             part.perform_by_type = by_type

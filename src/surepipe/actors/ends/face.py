@@ -314,8 +314,8 @@ class SendingFace(Named):
 
         Raises MisuseError (the codec does not take it, or ``timeout`` or ``until`` can't be meant),
         PayloadTooLarge, PipeFull (no room in time: not accepted), NotConfirmed (accepted, not confirmed in time:
-        the pipe goes on; or a journal has not said in time whether it has it), PipeClosed, PipeStopped. Sending
-        again after NotConfirmed sends a second message.
+        the pipe goes on; or given up, and in this end's dead letters; or a journal has not said in time whether it
+        has it), PipeClosed, PipeStopped. Sending again after NotConfirmed sends a second message.
         A handler may send into its own pipe; when that is full and only the end of this handler makes room, it
         raises MisuseError. Where that is not known for sure (with lanes, in a stack of several layers, an
         unordered pipe, or from another thread that the handler waits for) it waits for itself: give a ``timeout``.
@@ -364,7 +364,7 @@ class SendingFace(Named):
                 raise _after(sent, error) from error.__cause__
             raise
         if sent:
-            intake.offer_many((), chosen, timeout)
+            intake.offer_many((), chosen, timeout, before=sent)
         return sent
 
     def flush(self, timeout: float | None = None) -> None:

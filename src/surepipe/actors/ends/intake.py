@@ -21,6 +21,7 @@ import heapq
 import itertools
 import logging
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from enum import Enum
 from typing import Protocol, TypeAlias, runtime_checkable
@@ -29,7 +30,7 @@ from surepipe.actors.codecs import BytesCodec, Codec, escaped_by
 from surepipe.actors.consuming.coroutines import patient
 from surepipe.actors.inbox import Bell
 from surepipe.actors.runtime import Runtime
-from surepipe.core.effects import Accepted, Ranges, Renumbered
+from surepipe.core.effects import Accepted, DeadLetter, NoticeKind, Ranges, Renumbered
 from surepipe.core.payloads import Payloads, joined, sized
 from surepipe.errors import (
     MisuseError,
@@ -74,10 +75,12 @@ class Mark:
         "abandoned",
         "done",
         "error",
+        "given_up",
         "is_for_all",
         "is_seen",
         "open",
         "ordinal",
+        "own",
         "payloads",
         "target",
         "units",
@@ -97,6 +100,10 @@ class Mark:
         self.done = False
         self.error: SurepipeError | None = None
         self.abandoned = False
+        self.own = len(payloads)
+        """So many messages, the last before it, are those of whoever waits."""
+        self.given_up: list[Item] = []
+        """Which of these the sender put into its dead letters, as nobody answered."""
 
     @property
     def resolved(self) -> bool:
@@ -111,6 +118,16 @@ class Mark:
         if self.until is Until.CONFIRMED:
             self.open = tuple(self._concerned(unconfirmed))
         self.done = not self.open
+
+    def look_at_given_up(self, messages: Iterable[tuple[int, int]]) -> None:
+        """Compare with what the sender gave up."""
+        if self.done and self.target is not None:
+            at, last = self.target
+            self.given_up = [
+                (epoch, seq, seq)
+                for epoch, seq in messages
+                if epoch == at and last - self.own < seq <= last
+            ]
 
     def _concerned(self, unconfirmed: Iterable[tuple[int, Ranges]]) -> list[Item]:
         assert self.target is not None
@@ -136,6 +153,7 @@ class SenderMarks:
         self.last = _ANYTHING
         self.is_asked_for_all = False
         """True when somebody came who waits until all is confirmed; whoever looks after that sets it back."""
+        self._given_up: deque[tuple[int, int]] = deque(maxlen=UNITS_MAX)
         self._offered = 0
         self._accepted = 0
 
@@ -191,6 +209,11 @@ class SenderMarks:
             if mark.target is None and mark.ordinal > self._offered:
                 mark.error = error
 
+    def gave_up(self, effect: DeadLetter) -> None:
+        """A message of those sent here, or received here, goes to the dead letters."""
+        if effect.letter.error_type == NoticeKind.UNDELIVERABLE:
+            self._given_up.append((effect.letter.epoch, effect.letter.seq))
+
     def renumbered(self, effect: Renumbered) -> None:
         """Messages have another identity now."""
         self.last = self._moved(self.last, effect)
@@ -213,6 +236,8 @@ class SenderMarks:
         for mark in self.marks:
             if not (verifying and mark.is_for_all):
                 mark.look(unconfirmed)
+                if self._given_up:
+                    mark.look_at_given_up(self._given_up)
         left = [
             mark
             for mark in self.marks
@@ -406,8 +431,11 @@ class SenderEntry:
         self._put_mark(mark)
         return mark
 
-    def offer_many(self, payloads: Sequence[bytes], until: Until, timeout: float | None) -> int:
-        """Take messages in order, waiting for credit piece by piece; gives how many.
+    def offer_many(
+        self, payloads: Sequence[bytes], until: Until, timeout: float | None, *, before: int = 0
+    ) -> int:
+        """Take messages in order, waiting for credit piece by piece; gives how many. ``before``: so many of the
+        same call were taken already.
 
         Raises what ``offer`` raises; after PayloadTooLarge none was taken, PipeFull says how many were.
         """
@@ -426,7 +454,7 @@ class SenderEntry:
             text = f"{error}; the first {taken} of {len(payloads)} were accepted"
             raise type(error)(text) from None
         if self._waits(until):
-            self._await_all(until, self._left(end))
+            self._await_all(until, self._left(end), before + taken)
         return taken
 
     def flush(self, timeout: float | None) -> None:
@@ -474,11 +502,13 @@ class SenderEntry:
                 lost,
             )
 
-    def _await_all(self, until: Until, timeout: float | None) -> None:
-        """Raises also where it stops meanwhile: nothing is unconfirmed then, though nothing was confirmed."""
+    def _await_all(self, until: Until, timeout: float | None, own: int = 0) -> None:
+        """Raises also where it stops meanwhile: nothing is unconfirmed then, though nothing was confirmed. So
+        many of the last messages are the caller's ``own``, who is told when one of them was given up."""
         if self._over is not None:
             self._raise_failure()
         mark = Mark((), 0, until)
+        mark.own = own
         self._put_mark(mark)
         self.wait_for(mark, timeout)
         if self._over is not None:
@@ -611,6 +641,12 @@ class SenderEntry:
             mark.abandoned = True
         if mark.error is not None:
             raise mark.error
+        if mark.done and mark.given_up:
+            raise NotConfirmed(
+                f"pipe {self.pipe}: given up, as nobody confirmed it in time (give_up_after_s): "
+                f"{describe(mark.given_up)}. The dead letters get it",
+                mark.given_up,
+            )
         if mark.done:
             return
         if self._over is not None:

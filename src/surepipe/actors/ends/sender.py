@@ -22,6 +22,7 @@ from surepipe.actors.tracing import SenderTrace, after, sender_pipe
 from surepipe.core.effects import (
     Accepted,
     Confirmed,
+    DeadLetter,
     Effect,
     JournalContents,
     Notice,
@@ -129,6 +130,7 @@ class SenderHost(Host[SendingMachine]):
             Reject: self._reject,
             Confirmed: self._confirmed,
             Renumbered: self.ledger.renumbered,
+            DeadLetter: after(self.ledger.gave_up, self._post),
         }
 
     def traced_by(self, trace: SenderTrace) -> None:

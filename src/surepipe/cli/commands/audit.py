@@ -113,10 +113,12 @@ def audit(  # noqa: PLR0917 - the options of a command
     if is_cluster_file(places[0]):
         _leave(_audit_nodes(places, at_rest=at_rest, as_json=as_json))
         return
-    asks_for_bulk = _is_bulk(places) or page is not None or at_rest or bool(expect)
+    named = {"--page": page is not None, "--at-rest": at_rest, "--expect": bool(expect)}
+    for_bulk = [*_only_in_bulk(places), *(name for name, is_given in named.items() if is_given)]
+    asks_for_bulk = bool(for_bulk)
     if engine is EngineName.TRACE and asks_for_bulk:
         raise ConfigurationError(
-            "--engine trace reads files of traces, and knows no --page, --at-rest or --expect: use --engine local"
+            f"--engine trace reads files of traces row by row; for {' and '.join(for_bulk)} use --engine local"
         )
     if engine in (EngineName.LOCAL, EngineName.SPARK) or asks_for_bulk:
         chosen = "spark" if engine is EngineName.SPARK else "local"
@@ -320,9 +322,13 @@ class _Wish:
     plan: Path | None = None
 
 
-def _is_bulk(places: Sequence[str]) -> bool:
-    """True for what only an audit in bulk can read: streams, and folders of traces."""
-    return any(("#" in text and not Path(text).exists()) or Path(text).is_dir() for text in places)
+def _only_in_bulk(places: Sequence[str]) -> Iterator[str]:
+    """What only an audit in bulk can read, in words: streams, and folders of traces."""
+    for text in places:
+        if Path(text).is_dir():
+            yield f"the folder {text}"
+        elif "#" in text and not Path(text).exists():
+            yield f"the stream {text}"
 
 
 def _audit_in_bulk(wish: _Wish) -> Exit:

@@ -544,7 +544,9 @@ class SenderStack(Stack):
         """Send given-up messages to the dead letters (T-10). Only the outermost layer's are messages."""
         epoch = self.intake.epoch
         last = first + len(payloads) - 1
-        detail = f"layer {layer} gave up after {attempts} attempts"
+        waited_s = (self.now - since) / 1_000_000
+        what = f"nobody confirmed it in {waited_s:.1f} s, tried {attempts} times"
+        detail = f"layer {layer}: {what}" if layer else what
         self.emit(Notice(NoticeKind.UNDELIVERABLE, epoch, ((first, last),), detail))
         if layer > 0:
             return
@@ -560,7 +562,7 @@ class SenderStack(Stack):
                 attempts,
                 since,
                 self.now,
-                "Undeliverable",
+                NoticeKind.UNDELIVERABLE.value,
                 detail,
             )
             self.undeliverable[ticket] = Posting(letter)

@@ -67,6 +67,34 @@ def test_nothing_is_taken_before_the_machine_has_said_how_much_room_it_has(
     entry.intake.offer(b"a", Until.ACCEPTED, 0.0)
 
 
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    ("is_seen", "may_take", "error"),
+    [(False, False, PipeClosed), (True, False, NotConfirmed), (False, True, NotConfirmed)],
+)
+def test_who_sends_as_the_pipe_is_closed_is_told_that_it_is_closed_only_where_nothing_was_taken(
+    is_seen: bool, may_take: bool, error: type[Exception], several: bool, steps: StepRuntime
+) -> None:
+    """pipes P-15: what the actor had in work, or may have yet, may be in the journal or at the receiver; who sends
+    it again because nothing was accepted would send it twice. Of several the first may have been taken."""
+    entry = Entry(steps, room=10)
+    entry.look()
+    intake = entry.intake
+
+    def close() -> None:
+        if is_seen:
+            SenderMarks().offering(intake.drain()[0], 0)
+        intake.end(PipeClosed, "pipe p is closed", may_take=may_take)
+
+    steps.alarm(close).set(500_000)
+    offer: Callable[..., object] = intake.offer_many if several else intake.offer
+    with pytest.raises(NotConfirmed if several else error, match="pipe p is closed") as told:
+        offer([b"a", b"b"] if several else b"a", Until.CONFIRMED, None)
+    assert ("may have arrived" in str(told.value)) is (told.type is NotConfirmed)
+    with pytest.raises(PipeClosed):
+        intake.flush(None)
+
+
 def test_to_begin_is_no_wait_for_room(steps: StepRuntime) -> None:
     """A sender that was just made says half a second later how much room it has: a first ``send`` without any time
     is taken."""

@@ -437,7 +437,7 @@ class ChannelEnd(SenderEnd, ReceiverEnd):
     def stop(self, timeout: float) -> bool:
         """End at once; what is not confirmed is given up."""
         is_ended = super().stop(timeout)
-        self.intake.end(PipeClosed, f"channel {self.name} is closed")
+        self.intake.end(PipeClosed, f"channel {self.name} is closed", may_take=not is_ended)
         self.status.notify()
         self._gone(self)
         return is_ended

@@ -315,7 +315,8 @@ class SendingFace(Named):
         Raises MisuseError (the codec does not take it, or ``timeout`` or ``until`` can't be meant),
         PayloadTooLarge, PipeFull (no room in time: not accepted), NotConfirmed (accepted, not confirmed in time:
         the pipe goes on; or given up, and in this end's dead letters; or a journal has not said in time whether it
-        has it), PipeClosed, PipeStopped. Sending again after NotConfirmed sends a second message.
+        has it; or the pipe was closed meanwhile), PipeClosed (not accepted), PipeStopped. Sending again after
+        NotConfirmed sends a second message.
         A handler may send into its own pipe; when that is full and only the end of this handler makes room, it
         raises MisuseError. Where that is not known for sure (with lanes, in a stack of several layers, an
         unordered pipe, or from another thread that the handler waits for) it waits for itself: give a ``timeout``.

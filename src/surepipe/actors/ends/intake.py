@@ -331,6 +331,7 @@ class SenderEntry:
         self.is_ending = False
         """Its end closes, though it still takes messages: those of a handler that has not come to its end."""
         self._over: Refusal | None = None
+        self.may_take = False
         self._durable = durable
         self._silent = silent
         self._runtime = runtime
@@ -651,8 +652,15 @@ class SenderEntry:
             return
         if self._over is not None:
             kind, text = self._over
+            if kind is PipeClosed and self._may_have(mark):
+                raise NotConfirmed(f"{text}, and {_closed_under(mark)}", mark.open or ())
             raise kind(text)
         raise NotConfirmed(self._still_open(mark), mark.open or ())
+
+    def _may_have(self, mark: Mark) -> bool:
+        """Whether a message of whoever waits for this may be accepted. One that the actor never saw is not."""
+        is_unseen = mark.payloads and not mark.ordinal and not self.may_take
+        return mark.own > 0 and not is_unseen
 
     def _still_open(self, mark: Mark) -> str:
         if mark.until is not Until.CONFIRMED:
@@ -749,8 +757,10 @@ class SenderEntry:
         self._lock = threading.Lock()
         self.signal = self._runtime.signal()
 
-    def end(self, kind: type[SurepipeError], text: str) -> None:
-        """The actor is gone for good: nothing that is waited for will happen any more."""
+    def end(self, kind: type[SurepipeError], text: str, *, may_take: bool = False) -> None:
+        """The actor is gone for good: nothing that is waited for will happen any more. ``may_take``: it is busy,
+        and may still take what it has not."""
+        self.may_take = may_take
         self._over = self._over or (kind, text)  # first: who is refused may flush at once
         self.refuse(kind, text)
 
@@ -778,6 +788,12 @@ def _count_up_to(payloads: Payloads, size_bytes: int) -> int:
     """How many payloads stand before the first one above this size."""
     large = (count for count, payload in enumerate(payloads) if len(payload) > size_bytes)
     return next(large, len(payloads))
+
+
+def _closed_under(mark: Mark) -> str:
+    if mark.until is Until.CONFIRMED:
+        return "what was sent is not confirmed: it may have arrived, or be in the journal"
+    return "its journal has not said whether it stored the message: it may be accepted"
 
 
 def describe(items: Sequence[Item]) -> str:

@@ -600,7 +600,7 @@ class SenderEnd(NodeEnd):
     def stop(self, timeout: float) -> bool:
         """End at once; what is not confirmed is given up."""
         is_ended = super().stop(timeout)
-        self.intake.end(PipeClosed, f"pipe {self.name} is closed")
+        self.intake.end(PipeClosed, f"pipe {self.name} is closed", may_take=not is_ended)
         return is_ended
 
 

@@ -106,7 +106,8 @@ def _files(path: Path) -> tuple[Path, ...]:
             raise ConfigurationError(
                 f"{path} holds no trace: no file in it ends in {PARQUET} or {LINES}"
             )
-        return tuple(inside)
+        begun = [one for one in inside if one.stat().st_size]  # others ended before their first pipe
+        return tuple(begun or inside)
     if not path.exists():
         raise ConfigurationError(f"{path} can't be read: no such file or folder")
     return (path,)
@@ -125,7 +126,9 @@ def check(file: Path) -> None:
             f"{file} can't be read: {(error.strerror or '').lower()}"
         ) from None
     if not head:
-        raise ConfigurationError(f"{file} is empty: a trace begins with a row 'run'")
+        raise ConfigurationError(
+            f"{file} is empty: a trace begins with a row 'run', which a process writes as its first pipe begins"
+        )
     if file.suffix == PARQUET:
         if head != _MAGIC:
             raise ConfigurationError(f"{file} is not Parquet, whatever its name says")

@@ -698,9 +698,19 @@ async def forgetful(order: Order) -> Order:
     return {**order, "is_done": task.done()}
 
 
+def with_one_key(order: Order) -> Order:
+    """Who pays first pays for all."""
+    bank.do("pay", order["n"], key="one")
+    return order
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (
+            "with_one_key",
+            r"^A stage's defect: work gives pay 2 the key of pay 1, of another message",
+        ),
         ("too_slow", r"^  dead letters: TimeLimit: work took longer than 10\.0 s, 6 times$"),
         ("not_three", r"^  dead letters: ValueError: three, once$"),
         ("forgetful", r"^Note: stage work begins the task too_slow at test_reference\.py:\d+ and"),

@@ -687,6 +687,7 @@ class Simulation:
                 for what, many in _counted(_failures(result.rows)).items()
             ),
             *self._odd_keys(calm.messages),
+            *(f"A stage's defect: {one.sentence}" for one in [result.violates("stage")] if one),
             f"So no schedule is to blame: {_MEND_THAT if left else _MEND_THE_CHECK}, and simulate again.",
         )
         told = (f"user {refused.name} VIOLATED   {self.title or self.subject.name}", *lines, "")

@@ -224,7 +224,9 @@ class ChannelFace(Face):
 
     @property
     def is_up(self) -> bool:
-        """True while both directions are open, as far as this end knows."""
+        """True while both directions are open, as far as this end knows: it stays so when the other end is killed,
+        until that one comes again or has been silent for ``idle_forget_s``. Whether somebody is there now, only an
+        answer tells: ``send(..., until="confirmed", timeout=...)``."""
         return self.end.is_up
 
     def wait_up(self, timeout: float | None = None) -> bool:

@@ -398,15 +398,14 @@ def test_a_context_manager_is_told_with_its_place(folder: Path) -> None:
     assert f" by logged ({folder / caught}) and goes on as if nothing had failed" in said
 
 
-def test_a_decorator_of_another_module_is_read_by_the_names_there(folder: Path) -> None:
+def test_what_is_around_a_stage_is_read_by_the_names_there(folder: Path) -> None:
     """The stage's own module knows nobody of the name by which it catches."""
     (folder / f"{HELPER}.py").write_text(
         "import functools\nfrom contextlib import suppress as quietly\ndef safe(f):\n    @functools.wraps(f)\n"
         "    def inner(order):\n        with quietly(Exception):\n            return f(order)\n    return inner\n"
     )
-    text = (
-        f"from {HELPER} import safe\n@safe\ndef price(order):\n    send(order)\n    return order\n"
-    )
+    text = f"from {HELPER} import safe\n"
+    text += "def _price(order):\n    send(order)\n    return order\nprice = safe(_price)\n"
     (said,) = _said(_written(folder, text))
     assert f"suppresses every exception at {folder / HELPER}.py:6" in said
 

@@ -12,7 +12,16 @@ import inspect
 import os
 import sys
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
+from contextlib import (
+    AsyncContextDecorator,
+    AsyncExitStack,
+    ContextDecorator,
+    ExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
+from copy import copy
 from dataclasses import dataclass, replace
 from enum import Enum
 from random import Random, SystemRandom
@@ -165,7 +174,7 @@ def _body_of(function: Any) -> object:
 
 
 def _scope_of(function: object) -> _Scope:
-    body = inspect.unwrap(cast("Function", _body_of(function)))
+    body = inspect.unwrap(cast("Function", _body_of(function)), stop=_is_written)
     known = dict(getattr(body, "__globals__", {}))
     body = getattr(body, "__func__", body)
     cells = zip(
@@ -177,6 +186,11 @@ def _scope_of(function: object) -> _Scope:
         with suppress(ValueError):  # a variable that has no value yet
             known[name] = cell.cell_contents
     return _Scope(known, _class_around(function, body))
+
+
+def _is_written(function: object) -> bool:
+    """It has a text of its own, as a decorator's function has, and `functools.cache` has not."""
+    return hasattr(function, "__code__")
 
 
 def _named_in(tree: ast.Module, scope: _Scope) -> Iterator[tuple[object, _Use]]:
@@ -440,7 +454,7 @@ _EVERYTHING: tuple[object, ...] = (Exception, BaseException)
 _TELLING = frozenset(
     (
         *("critical", "debug", "error", "exception", "info", "log", "print", "print_exc", "sleep"),
-        *("warn", "warning"),
+        *("rollback", "warn", "warning"),
     )
 )
 """Calls that do nothing for a message that failed."""
@@ -474,20 +488,29 @@ class _Swallowing:
             if isinstance(function, _FunctionTree):
                 tidying = set(_tidying(function.body))
                 inside = list(_within(function.body))
+                yield from self._by_decorators(function)
                 for node in (one for one in inside if one not in tidying):
                     if isinstance(node, _TRIES):
-                        yield from self._by_handlers(function, node)
+                        if not self._is_manager(function, node):
+                            yield from self._by_handlers(function, node)
                     elif isinstance(node, ast.With | ast.AsyncWith):
-                        yield from self._by_suppress(function, node)
+                        yield from self._by_managers(function, node)
                 yield from _by_leaving_finally(inside)
                 yield from _by_gather(inside)
+
+    def _is_manager(self, function: _FunctionTree, node: ast.Try | ast.TryStar) -> bool:
+        """What is caught here is raised where the manager is used, and told there."""
+        kinds = map(self.read.scope.value_of, function.decorator_list)
+        return _yields(node.body) and any(kind in _MAKING_MANAGERS for kind in kinds)
 
     def _by_handlers(
         self, function: _FunctionTree, node: ast.Try | ast.TryStar
     ) -> Iterator[_Swallows]:
-        for handler in filter(self._is_broad, node.handlers):
+        for handler in node.handlers:
+            if not _is_broad(handler, self.read.scope):
+                continue
             inside = list(_within(handler.body))
-            if any(isinstance(one, ast.Raise) for one in inside):
+            if _raises(handler.body, self.read.scope, self.project):
                 continue
             returns = [one.value for one in inside if isinstance(one, ast.Return)]
             drops = any(_is_nothing(one) or (self.is_filter and _is_false(one)) for one in returns)
@@ -495,7 +518,7 @@ class _Swallowing:
             if self.read.use is _Use.GIVEN and (drops or (is_end and self._does(function, node))):
                 yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
                 continue
-            is_over = drops or (not returns and _does_nothing(handler))
+            is_over = drops or (not returns and _does_nothing(handler.body))
             is_missed = is_over and self._is_missed(function, node)
             if is_missed or self._skips(function, node, handler):
                 yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
@@ -505,7 +528,7 @@ class _Swallowing:
     ) -> bool:
         """What is to be done outside, in it or behind it, is left out when this fails, and what comes out doesn't
         say so."""
-        if not _does_nothing(handler):
+        if not _does_nothing(handler.body):
             return False
         if self._sends(node.orelse, self.read.scope):
             return True
@@ -560,25 +583,60 @@ class _Swallowing:
             return False
         return self._sends(inner.body, _scope_of(found), level + 1)
 
-    def _by_suppress(
+    def _by_managers(
         self, function: _FunctionTree, node: ast.With | ast.AsyncWith
     ) -> Iterator[_Swallows]:
+        for made, body, is_async in self._managers_in(function, node):
+            ending = self._ending(made, is_async=is_async)
+            # An error in the manager's own call isn't caught by it.
+            part = ast.copy_location(ast.With(node.items, body), node)
+            if ending and self._is_lost(function, part, ending, is_end=node is function.body[-1]):
+                yield _Swallows("suppresses every exception", node.lineno, ending.then)
+
+    def _by_decorators(self, function: _FunctionTree) -> Iterator[_Swallows]:
+        """A context manager that is a decorator is around all that the function does."""
+        is_async = isinstance(function, ast.AsyncFunctionDef)
+        if any(isinstance(one, ast.Yield | ast.YieldFrom) for one in _within(function.body)):
+            return  # its body runs when the manager is through
+        for made in function.decorator_list:
+            ending = self._ending(made, is_async=is_async, is_decorator=True)
+            whole = ast.copy_location(ast.With([], function.body), function)
+            around = copy(function)
+            around.body = [whole]
+            if ending and self._is_lost(around, whole, ending, is_end=True):
+                yield _Swallows("suppresses every exception", made.lineno, ending.then)
+
+    def _managers_in(
+        self, function: _FunctionTree, node: ast.With | ast.AsyncWith
+    ) -> Iterator[tuple[ast.expr, list[ast.stmt], bool]]:
+        """What is around these statements, or around some of them: what is put on an ExitStack there counts from
+        there on."""
         for item in node.items:
-            call = item.context_expr
-            if (
-                not isinstance(call, ast.Call)
-                or self.read.scope.value_of(call.func) is not suppress
-            ):
-                continue
-            if any(map(self._catches_everything, call.args)) and self._is_missed(function, node):
-                yield _Swallows("suppresses every exception", node.lineno, _GOES_ON)
+            made = _made_in(function, item.context_expr)
+            yield made, node.body, isinstance(node, ast.AsyncWith)
+            is_stack = isinstance(made, ast.Call) and self.read.scope.value_of(made.func) in _STACKS
+            held = item.optional_vars or item.context_expr
+            if is_stack and isinstance(held, ast.Name):
+                for put, way in _put_on(held.id, function):
+                    behind = _behind(node.body, put) if put in _within(node.body) else node.body
+                    yield _made_in(function, way.args[0]), behind, "async" in _called(way)
 
-    def _is_broad(self, handler: ast.ExceptHandler) -> bool:
-        return handler.type is None or self._catches_everything(handler.type)
+    def _ending(
+        self, made: ast.expr, *, is_async: bool, is_decorator: bool = False
+    ) -> _Ending | None:
+        managers = _Managers(self.project, is_async=is_async, is_decorator=is_decorator)
+        return managers.ending(made, self.read.scope)
 
-    def _catches_everything(self, caught: ast.expr) -> bool:
-        named = caught.elts if isinstance(caught, ast.Tuple) else [caught]
-        return any(self.read.scope.value_of(one) in _EVERYTHING for one in named)
+    def _is_lost(
+        self, function: _FunctionTree, node: ast.With, ending: _Ending, *, is_end: bool
+    ) -> bool:
+        """As it is of a handler of the function's own. What a manager keeps of an error is looked at behind it;
+        what it sends elsewhere is no loss."""
+        if not _does_nothing(ending.body):
+            is_last = is_end and not self.read.called
+            if not is_last or self._sends(ending.body, ending.scope):
+                return False
+        return self._is_missed(function, node)
 
     def _is_missed(self, function: _FunctionTree, node: _Trying) -> bool:
         """What goes out is another one when this fails, nothing is raised after it, and there is no default."""
@@ -641,6 +699,390 @@ class _Swallowing:
         if not isinstance(inner, _FunctionTree):  # a lambda, in a line of something else
             return True
         return self._reaches_out(inner.body, inner, _scope_of(found), level + 1)
+
+
+def _raises(body: Sequence[ast.AST], scope: _Scope, project: Project) -> bool:
+    """It raises, or has a function of the project do so."""
+    for one in _within(body):
+        called = scope.value_of(one.func) if isinstance(one, ast.Call) else None
+        source = _source_of(cast("Function", called)) if project.has(called) else None
+        written = source[0].body[0] if source else one
+        last = written.body[-1] if isinstance(written, _FunctionTree) and source else one
+        if isinstance(last, ast.Raise):
+            return True
+    return False
+
+
+def _is_broad(handler: ast.ExceptHandler, scope: _Scope) -> bool:
+    return handler.type is None or _has_everything([handler.type], scope)
+
+
+def _has_everything(caught: Sequence[ast.expr], scope: _Scope) -> bool:
+    return any(one in _EVERYTHING for each in caught for one in _flat(_value_of(each, scope)))
+
+
+def _value_of(node: ast.expr, scope: _Scope) -> object:
+    """As a scope knows it, and what is put together of that: a tuple of classes."""
+    if isinstance(node, ast.Starred):
+        return _value_of(node.value, scope)
+    if isinstance(node, ast.Tuple | ast.List):
+        return tuple(_value_of(one, scope) for one in node.elts)
+    return node.value if isinstance(node, ast.Constant) else scope.value_of(node)
+
+
+def _flat(value: object) -> Iterator[object]:
+    if isinstance(value, tuple):
+        for one in cast("tuple[object, ...]", value):
+            yield from _flat(one)
+    else:
+        yield value
+
+
+_MAKING_MANAGERS: tuple[object, ...] = (contextmanager, asynccontextmanager)
+_STACKS: tuple[object, ...] = (ExitStack, AsyncExitStack)
+_PUTTING = frozenset(
+    ("enter_async_context", "enter_context", "push", "push_async_exit"),
+)
+
+
+def _put_on(stack: str, function: _FunctionTree) -> Iterator[tuple[ast.stmt, ast.Call]]:
+    """Where the function puts something on this ExitStack that may end an error: a callback may not."""
+    for statement in _within(function.body):
+        if isinstance(statement, ast.Expr | ast.Assign | ast.AnnAssign | ast.Return):
+            for one in ast.walk(statement):
+                is_put = isinstance(one, ast.Call) and _called(one) in _PUTTING and one.args
+                if is_put and _root(cast("ast.Call", one).func) == stack:
+                    yield statement, cast("ast.Call", one)
+
+
+def _made_in(function: _FunctionTree, used: ast.expr) -> ast.expr:
+    """What a variable of the function stands for, where it has one value."""
+    if not isinstance(used, ast.Name):
+        return used
+    values = [
+        one.value
+        for one in _within(function.body)
+        if isinstance(one, ast.Assign) and used.id in _names_given(one.targets)
+    ]
+    return values[0] if len(values) == 1 else used
+
+
+@dataclass(frozen=True, slots=True)
+class _Ending:
+    """A context manager in which any error ends: its name, its place, and what it does where one comes."""
+
+    name: str
+    place: str
+    body: Sequence[ast.stmt]
+    scope: _Scope
+
+    @property
+    def then(self) -> str:
+        return f"by {self.name} ({self.place}) {_GOES_ON}" if self.place else _GOES_ON
+
+
+@dataclass(frozen=True, slots=True)
+class _Managers:
+    """Finds whether a context manager ends an error that nobody thought of, as far as its text tells: one of the
+    project, however it is written, and `suppress`. One that only a run knows may be right."""
+
+    project: Project
+    is_async: bool
+    is_decorator: bool = False
+
+    def ending(self, made: ast.expr, scope: _Scope, level: int = 0) -> _Ending | None:
+        if level > _LEVELS:
+            return None
+        if isinstance(made, ast.Lambda):
+            return self._by_answer(made, scope)
+        found = scope.value_of(made.func if isinstance(made, ast.Call) else made)
+        if not isinstance(made, ast.Call):
+            is_function = inspect.isfunction(
+                found
+            )  # pushed on a stack, it is called as `__exit__` is
+            return self._by_exit(found) if is_function else self._by_class(type(found))
+        if found is suppress:
+            is_all = _has_everything(made.args, scope)
+            return _Ending("suppress", "", [], scope) if is_all else None
+        if inspect.isclass(found):
+            return self._by_class(found)
+        return self._by_function(found, made, scope, level) if self.project.has(found) else None
+
+    def _by_class(self, owner: type) -> _Ending | None:
+        kinds = (ContextDecorator, AsyncContextDecorator)
+        if self.is_decorator and not issubclass(owner, kinds):
+            return None
+        name = "__aexit__" if self.is_async else "__exit__"
+        return self._by_exit(inspect.getattr_static(owner, name, None), owner)
+
+    def _by_exit(self, function: object, owner: type | None = None) -> _Ending | None:
+        if not self.project.has(function):
+            return None
+        source, scope = _source_of(cast("Function", function)), _scope_of(function)
+        written = source[0].body[0] if source else None
+        if source is None or not isinstance(written, _FunctionTree):
+            return None
+        exit_ = _Exit(self.project, scope)
+        if not exit_.is_all_ended(written):
+            return None
+        name = (owner or cast("Function", function)).__qualname__
+        return _Ending(name, _place_of(source, written.lineno), exit_.done, scope)
+
+    def _by_answer(self, written: ast.Lambda, scope: _Scope) -> _Ending | None:
+        exit_ = _Exit(self.project, scope)
+        return _Ending("a lambda", "", [], scope) if exit_.is_all_ended(written) else None
+
+    def _by_function(
+        self, found: object, made: ast.Call, scope: _Scope, level: int
+    ) -> _Ending | None:
+        """Of one that yields once, or that makes another context manager."""
+        inner = inspect.unwrap(cast("Function", found))
+        source = _source_of(inner)
+        written = source[0].body[0] if source else None
+        if source is None or not isinstance(written, _FunctionTree):
+            return None
+        own = _with_arguments(inner, made, scope)
+        if inspect.isgeneratorfunction(inner) or inspect.isasyncgenfunction(inner):
+            is_fitting = self.is_async == inspect.isasyncgenfunction(inner)
+            return self._by_yield(inner, written, source, own, level) if is_fitting else None
+        returns = [one.value for one in _within(written.body) if isinstance(one, ast.Return)]
+        made_there = [_made_in(written, one) for one in returns if one]
+        ways = [self.ending(one, own, level + 1) for one in made_there]
+        return ways[0] if ways and all(ways) else None
+
+    def _by_yield(
+        self, inner: Function, written: _FunctionTree, source: _Source, scope: _Scope, level: int
+    ) -> _Ending | None:
+        """It catches what its `yield` raises. A `finally` that is left is told by itself."""
+        inside = list(_within(written.body))
+        for node in inside:
+            if not isinstance(node, _Trying) or not _yields(node.body):
+                continue
+            if isinstance(node, ast.With | ast.AsyncWith):
+                there = replace(self, is_async=isinstance(node, ast.AsyncWith), is_decorator=False)
+                ways = (
+                    there.ending(_made_in(written, one.context_expr), scope, level + 1)
+                    for one in node.items
+                )
+                if ending := next(filter(None, ways), None):
+                    return ending
+                continue
+            handler = next((one for one in node.handlers if _is_broad(one, scope)), None)
+            behind = _behind(written.body, node)
+            after = [*(handler.body if handler else []), *behind, *node.finalbody]
+            if handler and not _raises(after, scope, self.project):
+                place = _place_of(source, handler.lineno)
+                return _Ending(inner.__qualname__, place, handler.body, scope)
+        return None
+
+
+def _yields(body: Sequence[ast.stmt]) -> bool:
+    return any(isinstance(one, ast.Yield | ast.YieldFrom) for one in _within(body))
+
+
+def _place_of(source: _Source, line: int) -> str:
+    return f"{source[1]}:{source[2] + line}"
+
+
+def _with_arguments(function: Function, call: ast.Call, around: _Scope) -> _Scope:
+    """What is known in a function that is called so."""
+    scope = _scope_of(function)
+    given = [_value_of(one, around) for one in call.args]
+    named = {one.arg: _value_of(one.value, around) for one in call.keywords if one.arg}
+    try:
+        bound = inspect.signature(function).bind_partial(*given, **named)
+    except (TypeError, ValueError):  # that call will raise, or one argument stands for several
+        return scope
+    bound.apply_defaults()
+    return replace(scope, known={**scope.known, **bound.arguments})
+
+
+class _UnexpectedError(Exception):
+    """An error that nobody thought of."""
+
+
+_UNKNOWN = object()
+"""What only a run tells."""
+
+
+class _Exit:
+    """What an `__exit__` answers where an error comes that nobody thought of, as far as its text tells.
+
+    True ends the error, and all else lets it go on. So one counts as ending it that surely answers so; what only a
+    run tells is not held against it.
+    """
+
+    def __init__(self, project: Project, scope: _Scope, level: int = 0) -> None:
+        self.done: list[ast.stmt] = []
+        """What it does on that way, but for its answer."""
+        self._project, self._scope, self._level = project, scope, level
+        self._local: dict[str, object] = {}
+
+    def is_all_ended(self, written: _FunctionTree | ast.Lambda) -> bool:
+        error = _UnexpectedError()
+        given = [_UnexpectedError, error, object()]
+        return self.answer(written, given) is True
+
+    def answer(self, written: _FunctionTree | ast.Lambda, given: Sequence[object]) -> object:
+        """Whether it is true or false, or that it is not known."""
+        names = [one.arg for one in (*written.args.posonlyargs, *written.args.args)]
+        names = names[1:] if names[:1] in (["self"], ["cls"]) else names
+        self._local = dict.fromkeys((one.arg for one in _arguments(written)), _UNKNOWN)
+        self._local |= dict(zip(names, given, strict=False))
+        if written.args.vararg:
+            self._local[written.args.vararg.arg] = tuple(given[len(names) :])
+        if isinstance(written, ast.Lambda):
+            return self._truth(written.body)
+        ways = {False if one is None else one for one in self._ways_of(written.body)}
+        return ways.pop() if len(ways) == 1 else _UNKNOWN
+
+    def _ways_of(self, body: Sequence[ast.stmt]) -> set[object]:
+        """How these statements may end: with an answer, or (None) by going on."""
+        found = set[object]()
+        for one in body:
+            ways = self._ways(one)
+            found |= ways - {None}
+            if None not in ways:
+                return found
+        return {*found, None}
+
+    def _ways(self, one: ast.stmt) -> set[object]:
+        if isinstance(one, ast.Return):
+            return {self._truth(one.value) if one.value else False}
+        is_raise = isinstance(one, ast.Raise | ast.Expr) and _raises(
+            [one], self._scope, self._project
+        )
+        return {False} if is_raise else self._ways_within(one)
+
+    def _ways_within(self, one: ast.stmt) -> set[object]:
+        if isinstance(one, ast.If):
+            return self._ways_of_if(one)
+        if isinstance(one, _TRIES):
+            ways, last = self._ways_of([*one.body, *one.orelse]), self._ways_of(one.finalbody)
+            return ways | (last - {None}) if None in last else last
+        if isinstance(one, ast.With | ast.AsyncWith):
+            return self._ways_of(one.body)
+        blocks = [it.body for it in one.cases] if isinstance(one, ast.Match) else []
+        blocks += [one.body] if isinstance(one, _Loop) else []
+        if blocks:
+            self._forget(one)
+            return {None}.union(*map(self._ways_of, blocks))
+        self._follow(one)
+        return {None}
+
+    def _follow(self, one: ast.stmt) -> None:
+        if isinstance(one, ast.Assign) and isinstance(one.targets[0], ast.Name):
+            self._local[one.targets[0].id] = self._value(one.value)
+        else:
+            self._forget(one)
+            self.done.append(one)
+
+    def _ways_of_if(self, one: ast.If) -> set[object]:
+        asked = self._truth(one.test)
+        if asked is not _UNKNOWN:
+            return self._ways_of(one.body if asked else one.orelse)
+        before = dict(self._local)
+        ways = self._ways_of(one.body)
+        self._local = before
+        ways |= self._ways_of(one.orelse)
+        self._forget(one)
+        return ways
+
+    def _forget(self, statement: ast.stmt) -> None:
+        """What gets another value somewhere in it."""
+        self._local |= dict.fromkeys(_names_given(ast.walk(statement)), _UNKNOWN)
+
+    def _truth(self, node: ast.expr) -> object:
+        value = self._value(node)
+        if isinstance(value, type | Exception | tuple):
+            return value != ()
+        return bool(value) if value is None or isinstance(value, int | str) else _UNKNOWN
+
+    def _value(self, node: ast.expr) -> object:
+        node = _call_of(node)
+        if isinstance(node, ast.Constant):
+            return node.value
+        if isinstance(node, ast.Tuple):
+            return tuple(map(self._value, node.elts))
+        if isinstance(node, ast.Name) and node.id in self._local:
+            return self._local[node.id]
+        if isinstance(node, ast.Name | ast.Attribute):
+            found = self._scope.value_of(node)
+            return _UNKNOWN if found is None else found
+        return self._made(node)
+
+    def _made(self, node: ast.expr) -> object:
+        if isinstance(node, ast.Call):
+            return self._called(node)
+        if isinstance(node, ast.BoolOp):
+            return self._of_several(node)
+        if isinstance(node, ast.Compare):
+            return self._compared(node)
+        if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.Not):
+            asked = self._truth(node.operand)
+            return asked if asked is _UNKNOWN else not asked
+        asked = self._truth(node.test) if isinstance(node, ast.IfExp) else _UNKNOWN
+        if asked is _UNKNOWN:
+            return _UNKNOWN
+        chosen = cast("ast.IfExp", node)
+        return self._value(chosen.body if asked else chosen.orelse)
+
+    def _of_several(self, node: ast.BoolOp) -> object:
+        """The first that decides it; what is not known may decide it otherwise."""
+        decides = isinstance(node.op, ast.Or)
+        asked = [self._truth(one) for one in node.values]
+        if decides in asked:
+            return decides
+        return _UNKNOWN if _UNKNOWN in asked else not decides
+
+    def _compared(self, node: ast.Compare) -> object:
+        left, right = self._value(node.left), self._value(node.comparators[0])
+        if len(node.ops) > 1 or _has_unknown((*_flat(left), *_flat(right))):
+            return _UNKNOWN
+        is_same = any(left is one for one in _flat(right))
+        if isinstance(node.ops[0], ast.Is | ast.Eq | ast.In):
+            return is_same
+        return (
+            not is_same if isinstance(node.ops[0], ast.IsNot | ast.NotEq | ast.NotIn) else _UNKNOWN
+        )
+
+    def _called(self, call: ast.Call) -> object:
+        found = self._scope.value_of(call.func)
+        given = [one for each in call.args for one in self._given(each)]
+        if found is bool and given:
+            return self._truth(call.args[0])
+        if found is type and given:
+            return _UNKNOWN if given[0] is _UNKNOWN else type(given[0])
+        if (found is isinstance or found is issubclass) and len(given) == 2:
+            return _is_one_of(*given)
+        source = _source_of(cast("Function", found)) if self._project.has(found) else None
+        written = source[0].body[0] if source else None
+        if self._level >= _LEVELS or not isinstance(written, _FunctionTree):
+            return _UNKNOWN
+        inner = _Exit(self._project, _scope_of(found), self._level + 1)
+        return inner.answer(written, given)
+
+    def _given(self, argument: ast.expr) -> Sequence[object]:
+        if not isinstance(argument, ast.Starred):
+            return [self._value(argument)]
+        values = self._value(argument.value)
+        return cast("tuple[object, ...]", values) if isinstance(values, tuple) else [_UNKNOWN]
+
+
+def _is_one_of(value: object, kinds: object) -> object:
+    """It is of one of these classes, or it is a class below one of them, or that is not known."""
+    if value is _UNKNOWN:
+        return _UNKNOWN
+    above = (value if isinstance(value, type) else type(value)).__mro__
+    each = list(_flat(kinds))
+    if any(kind is one for kind in each for one in above):
+        return True
+    return _UNKNOWN if _has_unknown(each) else False
+
+
+def _has_unknown(values: Iterable[object]) -> bool:
+    """By identity: values of a user's own compare as they like."""
+    return any(one is _UNKNOWN for one in values)
 
 
 def _by_leaving_finally(inside: Sequence[ast.AST]) -> Iterator[_Swallows]:
@@ -760,7 +1202,7 @@ def _is_as_ever(value: ast.expr | None, function: _FunctionTree) -> bool:
     return _text_of(value) in {_text_of(one) for one in usual}
 
 
-def _arguments(function: _FunctionTree) -> Iterator[ast.arg]:
+def _arguments(function: _FunctionTree | ast.Lambda) -> Iterator[ast.arg]:
     return (one for one in ast.walk(function.args) if isinstance(one, ast.arg))
 
 
@@ -787,14 +1229,20 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _does_nothing(handler: ast.ExceptHandler) -> bool:
+def _does_nothing(body: Sequence[ast.stmt]) -> bool:
     """It tells of the error at most: it puts nothing in place of what failed, and calls nobody who may."""
-    for one in _within(handler.body):
+    words = {
+        inner
+        for one in _within(body)
+        if isinstance(one, ast.Call) and _called(one) in _TELLING
+        for inner in ast.walk(one)
+    }
+    for one in _within(body):
         if isinstance(one, ast.Raise | ast.Assign | ast.AugAssign | ast.AnnAssign):
             return False
         if isinstance(one, ast.Delete | ast.Yield | ast.YieldFrom | ast.NamedExpr):
             return False
-        if isinstance(one, ast.Call) and _called(one) not in _TELLING:
+        if isinstance(one, ast.Call) and one not in words:
             return False
     return True
 

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ import pytest
 
 from surepipe.cli.output import Exit
 from surepipe.pipelines import loads
+from surepipe.pipelines.models.stages import PythonSink
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
@@ -20,7 +22,8 @@ from surepipe.pipelines.simulate.simulating import (
     SimulationFailed,
     simulation_of,
 )
-from surepipe.pipelines.stages import Context
+from surepipe.pipelines.simulate.sources_and_sinks import Record
+from surepipe.pipelines.stages import About, Context
 from surepipe.simulation import Outside
 from tests.pipelines.simulate.kit import HEAD, command, shop
 
@@ -633,6 +636,20 @@ def test_a_message_of_a_batch_that_never_comes_to_the_end_of_a_flow_is_missed() 
     told = told_of(ending(end, "nothing_posted", "bad-stage"))
     let_through.clear()
     assert "P2 no loss VIOLATED" in told, told
+
+
+def test_an_idempotent_sink_leaves_out_what_it_has_of_a_batch_in_other_company() -> None:
+    """P2, P3: [1] comes again as [1, 2], with the identity of 1; only 2 is new."""
+    first, second = (About("intake", 1, seq) for seq in (1, 2))
+    sink = PythonSink.model_validate(
+        {"name": "work", "from": "some", "kind": "python", "call": "m:f", "idempotent": True}
+    )
+    record = Record(sink, takes_batches=True)
+    record.write(replace(first, company=(first,)), ["one"])
+    record.write(replace(first, company=(first, second)), ["one", "two"])
+    record.write(replace(second, company=(second,)), ["two"])
+    assert record.singly == ["one", "two"]
+    assert record.messages == [["one"], ["one", "two"]]
 
 
 MADE_OF_BATCHES = {

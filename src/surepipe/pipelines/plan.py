@@ -214,6 +214,18 @@ class Plan:
         """All parts that are given what depends on how messages fall into batches."""
         return self.behind(*(stage.name for stage in self.stages if stage.batch is not None))
 
+    def takes_batches(self, name: str) -> bool:
+        """Whether the lists of a batch come to a part as they were made, through pipes too."""
+        return any(self._gives_batches(self.part(feeder)) for feeder in self.feeders(name))
+
+    def _gives_batches(self, part: Node) -> bool:
+        if isinstance(part, StagePart) and part.batch is not None:
+            return True
+        is_passing = isinstance(part, PipePart) or (
+            isinstance(part, StagePart) and part.kind in ("filter", "key-by")
+        )
+        return is_passing and self.takes_batches(part.name)
+
 
 def feeders_of(part: Node) -> tuple[str, ...]:
     """The names in ``from``; none for a source."""

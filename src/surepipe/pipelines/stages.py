@@ -179,7 +179,8 @@ class About:
 
     ``part`` counts what came of one message where a stage gave several, and ``branch`` names the way that it took
     where several ways come together again. ``attempt`` is no part of the identity: of a message that is given to a
-    sink it says how often that has been tried, this time included.
+    sink it says how often that has been tried, this time included. Nor is ``company``: of a batch, which has the
+    identity of its first message, all that are in it.
     """
 
     pipe: str
@@ -189,6 +190,7 @@ class About:
     part: int = 0
     branch: str = ""
     attempt: int = field(default=1, compare=False)
+    company: tuple[About, ...] = field(default=(), compare=False, repr=False)
 
     @property
     def key(self) -> str:

@@ -6,6 +6,7 @@ import asyncio
 import hashlib
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
@@ -13,6 +14,7 @@ import pytest
 
 from surepipe.cli.output import Exit
 from surepipe.pipelines import loads
+from surepipe.pipelines.models.stages import PythonSink
 from surepipe.pipelines.simulate.ends import RunOutcome
 from surepipe.pipelines.simulate.simulating import (
     NotExercised,
@@ -20,7 +22,8 @@ from surepipe.pipelines.simulate.simulating import (
     SimulationFailed,
     simulation_of,
 )
-from surepipe.pipelines.stages import Context
+from surepipe.pipelines.simulate.sources_and_sinks import Record
+from surepipe.pipelines.stages import About, Context
 from surepipe.simulation import Outside
 from tests.pipelines.simulate.kit import HEAD, command, shop
 
@@ -496,6 +499,177 @@ def sorts_in_place(rows: list[Row]) -> Iterator[Row]:
     """The list that came."""
     rows.sort(key=lambda row: -row["n"])
     yield from rows
+
+
+AT_THE_END = {
+    "a call": 'work: {from: some, call: "CALL WORK"}}\n',
+    "behind a filter": 'all: {from: some, filter: "CALL any_rows"}, work: {from: all, call: "CALL WORK"}}\n',
+    "beside single ones": (
+        'one: {from: intake, map: "CALL alone"}, work: {from: [some, one], call: "CALL WORK"}}\n'
+    ),
+    "a sink": '}\nsinks: {work: {from: some, kind: python, call: "CALL WORK"}}\n',
+    "an idempotent sink": (
+        '}\nsinks: {work: {from: some, kind: python, call: "CALL WORK", idempotent: true}}\n'
+    ),
+}
+"""What gets batches, and has nothing behind it."""
+THROUGH_A_PIPE = (
+    "  next: {from: some, journal: main, state: main, boundary: committed}\n",
+    'work: {from: next, call: "CALL WORK"}}\n',
+)
+
+
+def any_rows(rows: Rows) -> bool:
+    """All batches get through."""
+    return bool(rows)
+
+
+def alone(row: Row) -> Rows:
+    """As if it was a batch."""
+    return [row]
+
+
+def post_without_a_key(rows: Rows) -> None:
+    """One effect for each message, once more at each attempt."""
+    for row in rows:
+        books.do("post", row["n"])
+
+
+def post_the_total(rows: Rows) -> None:
+    """One effect for each batch."""
+    books.do("post", sum(row["n"] for row in rows), key=rows[0]["n"])
+
+
+def post_the_last(rows: Rows) -> None:
+    """The others are left out."""
+    books.do("post", rows[-1]["n"], key=rows[-1]["n"])
+
+
+let_through: set[int] = set()
+
+
+def lets_through_once(rows: Rows) -> bool:
+    """What it has let through comes no second time, also when that is tried again."""
+    is_new = any(row["n"] not in let_through for row in rows)
+    let_through.update(row["n"] for row in rows)
+    return is_new
+
+
+def nothing_posted(rows: Rows) -> None:
+    """Nothing is done outside."""
+
+
+def ending(end: str, work: str, faults: str = "claim", pipe: str = "") -> Simulation:
+    """A plan that ends with what gets batches."""
+    checked = SAMPLE.replace("CHECK", "")
+    parts = f"{pipe}stages: {{some: {{from: intake, batch: {{max: 4}}}}, {end}{checked}"
+    text = f"{HEAD}{parts}".replace("WORK", work).replace("CALL ", f"{__name__}:")
+    return simulation_of(loads(text), faults=faults)
+
+
+def said_of(simulated: Simulation) -> str:
+    """Why it is not judged, on one line."""
+    with pytest.raises(NotExercised) as refused:
+        simulated.run(range(2))
+    return " ".join(str(refused.value).split())
+
+
+@pytest.mark.parametrize("faults", ["claim", "process-crash"])
+@pytest.mark.parametrize("end", AT_THE_END)
+def test_the_end_of_a_flow_that_gets_batches_has_what_is_in_them(end: str, faults: str) -> None:
+    """P2, P3, X-25: each message counts by itself, as one stage further on, behind a flat-map."""
+    simulated = ending(AT_THE_END[end], "post_each", faults)
+    assert simulated.run(range(12)).runs == 12
+    assert not simulated.not_compared
+
+
+def test_the_end_of_a_flow_has_what_is_in_a_batch_that_came_through_a_pipe() -> None:
+    """P2, X-25: there the batch is a message with an identity of its own."""
+    pipe, end = THROUGH_A_PIPE
+    simulated = ending(end, "post_each", pipe=pipe)
+    assert simulated.run(range(12)).runs == 12
+    assert not simulated.not_compared
+
+
+def test_the_end_of_a_flow_has_what_is_in_a_batch_that_is_tried_in_parts() -> None:
+    """P2: one message fails each time, and the others come out."""
+    end = AT_THE_END["a call"].replace('WORK"', 'WORK", retries: 2, dead_letter: main/dead')
+    simulated = ending(end, "post_each_but_three")
+    assert simulated.run(range(12)).runs == 12
+    assert not simulated.not_compared
+
+
+@pytest.mark.parametrize("end", ["a call", "a sink"])
+@pytest.mark.parametrize(
+    ("work", "said"),
+    [
+        ("post_without_a_key", "does books post 1 without a key"),
+        ("post_the_total", "does outside (books post) follows from how messages fall into batches"),
+        ("post_the_last", "does outside (books post) follows from how messages fall into batches"),
+        ("post_together", "which are of two batches, one key (intake/1/1)"),
+        ("post_each_by_its_place", "in another batch, so it is done once more"),
+        ("told_with_its_key", "which it gives to nothing where each message comes alone"),
+    ],
+)
+def test_what_the_end_of_a_flow_does_for_a_batch_as_it_fell_is_not_judged(
+    end: str, work: str, said: str
+) -> None:
+    """X-24, X-25: that each message comes there says nothing of what is done for it."""
+    told = said_of(ending(AT_THE_END[end], work))
+    assert said in told
+    assert "how much comes there" not in told
+
+
+@pytest.mark.parametrize("end", ["a call", "a sink"])
+def test_a_key_of_the_batch_is_found_at_the_end_of_a_flow(end: str) -> None:
+    """X-25: only the first message of a batch is posted."""
+    told = told_of(ending(AT_THE_END[end], "post_by_a_key_of_the_batch"))
+    assert re.search(r"post \d the key of post \d that the same call asks for", told), told
+
+
+def test_a_message_of_a_batch_that_never_comes_to_the_end_of_a_flow_is_missed() -> None:
+    """P2: a filter lets its batch through, the sink fails, and the filter knows it when it is tried again."""
+    end = (
+        'all: {from: some, filter: "CALL lets_through_once"}}\n'
+        'sinks: {work: {from: all, kind: python, call: "CALL WORK"}}\n'
+    )
+    told = told_of(ending(end, "nothing_posted", "bad-stage"))
+    let_through.clear()
+    assert "P2 no loss VIOLATED" in told, told
+
+
+def test_an_idempotent_sink_leaves_out_what_it_has_of_a_batch_in_other_company() -> None:
+    """P2, P3: [1] comes again as [1, 2], with the identity of 1; only 2 is new."""
+    first, second = (About("intake", 1, seq) for seq in (1, 2))
+    sink = PythonSink.model_validate(
+        {"name": "work", "from": "some", "kind": "python", "call": "m:f", "idempotent": True}
+    )
+    record = Record(sink, takes_batches=True)
+    record.write(replace(first, company=(first,)), ["one"])
+    record.write(replace(first, company=(first, second)), ["one", "two"])
+    record.write(replace(second, company=(second,)), ["two"])
+    assert record.singly == ["one", "two"]
+    assert record.messages == [["one"], ["one", "two"]]
+
+
+MADE_OF_BATCHES = {
+    "a call before it": (
+        'turn: {from: some, call: "CALL each"}, work: {from: turn, call: "CALL WORK"}}\n',
+        r"What turn \(test_batches\.py:\d+\) gives follows from how messages fall into batches \(batch: of some\)",
+    ),
+    "a file": (
+        "}\nsinks: {work: {from: some, kind: jsonl, path: out.jsonl}}\n",
+        r"What comes there follows from how messages fall into batches \(batch: of some\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", MADE_OF_BATCHES)
+def test_who_makes_something_of_batches_is_named_with_what_to_do(case: str) -> None:
+    """P2: one message for a whole batch is another one in each run."""
+    end, said = MADE_OF_BATCHES[case]
+    told = said_of(ending(end, "post_each"))
+    assert re.search(rf"not judged: work, .*\. {said}: let a flat-map behind the batch", told), told
 
 
 IN_ANOTHER_ORDER = {

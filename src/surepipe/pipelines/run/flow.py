@@ -598,7 +598,9 @@ class StageFlow:
         waiting = turn.waiting.pop(stage.name, [])
         for start in range(0, len(waiting), stage.batch.max):
             piece = waiting[start : start + stage.batch.max]
-            following([message for message, _ in piece], piece[0][1], turn)
+            company = tuple(about for _, about in piece)
+            of_batch = replace(company[0], company=company)
+            following([message for message, _ in piece], of_batch, turn)
 
 
 def _added_to(transaction: Transaction | None) -> int:

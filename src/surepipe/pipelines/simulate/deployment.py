@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import TypeVar
@@ -52,6 +52,7 @@ from surepipe.pipelines.simulate.ends import (
     done_again,
     judge_ends,
     judge_keys,
+    members_of,
     slips_of,
     so_many,
     without_addresses,
@@ -298,7 +299,8 @@ class PlanDeployment(Deployment):
             if isinstance(sink, JsonlSink | CsvSink):
                 self.files[sink.name] = WorldFile(sink)
             else:
-                self.records[sink.name] = Record(sink)
+                is_of_many = isinstance(sink, PythonSink) and plan.takes_batches(sink.name)
+                self.records[sink.name] = Record(sink, is_of_many)
         self._begin_sources(world)
         self._visitor = Visitor(plan, world.options)
         for node in plan.nodes:
@@ -399,24 +401,34 @@ class PlanDeployment(Deployment):
         """A stage is called for a message."""
         self.calls[name, about.key] += 1
         handled = self._handled.get(name)
-        if handled is not None and about.key not in handled:
-            handled[about.key] = canonical(message)
+        if handled is None:
+            return
+        is_of_many = self.plan.takes_batches(name)
+        for key, one in members_of(message, about) if is_of_many else ((about.key, message),):
+            if key not in handled:
+                handled[key] = canonical(one)
 
     # The end.
 
     def delivered(self) -> dict[str, list[object]]:
         """Of each sink: what is in it, but for what visitors sent."""
+        return {name: [*self._own(messages)] for name, messages in self._contents().items()}
+
+    def _own(self, messages: Iterable[object]) -> Iterator[object]:
         strange = self._visitor.offered if self._visitor else set[str]()
-        return {
-            name: [message for message in messages if canonical(message) not in strange]
-            for name, messages in self._contents().items()
-        }
+        return (message for message in messages if canonical(message) not in strange)
 
     def at_ends(self, delivered: Mapping[str, Sequence[object]]) -> dict[str, list[str]]:
-        """Messages at each sink, and at each stage without a follower."""
+        """Messages at each sink, and at each stage without a follower; where a function gets batches, what is in
+        these."""
+        singly = {
+            name: [*self._own(record.singly)]
+            for name, record in self.records.items()
+            if record.takes_batches
+        }
         kept = {
             name: [canonical(message) for message in messages]
-            for name, messages in delivered.items()
+            for name, messages in {**delivered, **singly}.items()
         }
         return kept | {name: [*handled.values()] for name, handled in self._handled.items()}
 

@@ -23,6 +23,7 @@ from surepipe.core.effects import Letter
 from surepipe.errors import so_often
 from surepipe.pipelines.plan import Way
 from surepipe.pipelines.simulate.veils import ANY, Veil
+from surepipe.pipelines.stages import About
 from surepipe.pipelines.users_code import place_of, place_of_function
 from surepipe.simulation.outside import Look, Outside, looked_at, looking, ordinal
 from surepipe.simulation.report.words import brief_apart
@@ -190,8 +191,8 @@ class Reference:
     the same run is repeated, also among ``retold``. ``asking``: what each stage asks for beside its message.
     ``odd_keys``: functions that tell two keys of one message; ``keys``: what those of the plan tell.
     ``judged``: the ends that the user's check judges, of those that are not the same in each run.
-    ``by_batches``: of each end that gets something else when messages fall into other batches, the stages that
-    take these. ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
+    ``by_batches``: a sentence for each end that gets something else when messages fall into other batches.
+    ``set_aside``: how many dead letters come without any fault, and of what, where no check minds.
     ``offspring``: what is to come of each message; ``deeds``: what is done outside for it."""
 
     expected: Contents = field(default_factory=dict[str, Sequence[str]])
@@ -670,6 +671,19 @@ def _steady(value: Any) -> str:
     if kind is frozenset and value:
         return "frozenset({" + ", ".join(sorted(map(_steady, value))) + "})"
     return without_addresses(repr(value))
+
+
+def members_of(message: object, about: About) -> Iterator[tuple[str, object]]:
+    """What is in a batch, each with the key of its own identity, which stays the same in other company. A batch
+    that came through a pipe stays as it is: its identity tells, with the place. What is no list is itself."""
+    if not isinstance(message, list):
+        yield about.key, message
+        return
+    parts = cast("list[object]", message)
+    is_whole = len(about.company) == len(parts)
+    keys = [one.key for one in about.company] if is_whole else []
+    for place, part in enumerate(parts):
+        yield keys[place] if is_whole else f"{about.key}[{place}]", part
 
 
 def detail(facts: Mapping[str, object]) -> str:

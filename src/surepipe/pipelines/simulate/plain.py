@@ -44,6 +44,7 @@ from surepipe.pipelines.simulate.ends import (
     all_done,
     canonical,
     effects_of,
+    members_of,
     slips_of,
     without_addresses,
 )
@@ -604,7 +605,7 @@ class PlainRun(Deployment):
     def _through(self, part: StagePart, message: object, about: About) -> None:
         is_end = not self._plan.takers(part.name)
         if is_end:
-            self._at_end(part.name, canonical(message))
+            self._at_function(part, message, about)
         if part.batch is not None:
             self._into_batch(part.name, min(part.batch.max, self._batches), message, about)
             return
@@ -623,19 +624,25 @@ class PlainRun(Deployment):
 
     def _give_batch(self, name: str) -> None:
         """Of one that fails each message is tried alone, as in a run."""
-        waiting, came = self._waiting.pop(name), len(self._it.pending)
+        waiting = self._waiting.pop(name)
         if len(waiting) > 1:
-            try:
-                whole = [deepcopy(message) for message, _ in waiting]
-                self._pass_on(name, whole, waiting[0][1])
-            except Exception:  # noqa: BLE001 - as in _give
-                del self._it.pending[came:]
+            whole = [deepcopy(message) for message, _ in waiting]
+            if not self._is_passed_on(name, whole, waiting[0][1]):
                 for message, about in waiting:
-                    with suppress(Exception):
-                        self._pass_on(name, [message], about)
+                    self._is_passed_on(name, [message], about)
         else:
             ((message, about),) = waiting
             self._pass_on(name, [message], about)
+
+    def _is_passed_on(self, name: str, batch: list[object], about: About) -> bool:
+        """What has come to an end of one that fails does not count."""
+        came = len(self._it.pending)
+        try:
+            self._pass_on(name, batch, about)
+        except Exception:  # noqa: BLE001 - as in _give
+            del self._it.pending[came:]
+            return False
+        return True
 
     def _results(self, part: StagePart, message: object, about: About) -> Iterator[object]:
         if part.key_by is not None:
@@ -688,9 +695,11 @@ class PlainRun(Deployment):
                 message = AutoCodec().decode(payload)
             case _:
                 pass
-        self._at_end(sink.name, canonical(message))
         if isinstance(sink, PythonSink):
+            self._at_function(sink, message, about)
             self._called(sink, sink.call, message, about)
+        else:
+            self._at_end(sink.name, canonical(message))
 
     def _taken(self, name: str, message: object, how: Callable[[object], T], advice: str = "") -> T:
         """The message as a pipe or a sink takes it. Raises what is wrong with it; the first of that is noted, with
@@ -722,6 +731,12 @@ class PlainRun(Deployment):
         part = self._plan.part(name)
         is_choosing = isinstance(part, StagePart) and bool(part.filter or part.key_by)
         return is_choosing or isinstance(part, PipePart)
+
+    def _at_function(self, end: StagePart | PythonSink, message: object, about: About) -> None:
+        """Of a batch each message counts by itself, as it comes again in other company."""
+        is_of_many = self._plan.takes_batches(end.name)
+        for _, one in members_of(message, about) if is_of_many else [("", message)]:
+            self._at_end(end.name, canonical(one))
 
     def _at_end(self, end: str, text: str) -> None:
         self._it.pending.append((end, text))

@@ -323,16 +323,11 @@ class _Compared:
                 self.expected[end] = [*map(veil.over, self._first[end])]
 
     def by_batches(self) -> Iterator[tuple[str, str]]:
-        """Of the unsteady ends that get something else when messages fall into other batches: which stages take
-        these on the way."""
-        subject = self._runs.subject
-        plan = subject.plan
-        batches = [stage.name for stage in plan.stages if stage.batch is not None]
-        takers = [one.name for batch in batches for one in plan.takers(batch)]
+        """Of the unsteady ends that get something else when messages fall into other batches: who makes that of
+        these on the way, in a sentence."""
         for end in self.unsteady:
             if not _is_of_each_message(self._runs, end):
-                taking = [one for one in takers if end in plan.behind(one)]
-                yield end, listing([with_place(subject, one) for one in taking])
+                yield end, _of_batches(self._runs.subject, end)
 
     def unreached(self) -> Told:
         """The ends that are to have nothing, and the sources of which nothing comes out."""
@@ -791,6 +786,20 @@ def _is_of_each_message(runs: _Runs, end: str) -> bool:
     chance."""
     alone = Counter(runs.by_hand.arrived[end])
     return all(Counter(one.arrived[end]) == alone for one in runs.fallen(end))
+
+
+def _of_batches(subject: PlanSubject, end: str) -> str:
+    plan = subject.plan
+    batches = [
+        stage.name
+        for stage in plan.stages
+        if stage.batch is not None and end in plan.behind(stage.name)
+    ]
+    takers = {one.name: None for batch in batches for one in plan.takers(batch)}
+    taking = [with_place(subject, one) for one in takers if end in plan.behind(one)]
+    who = f"What {listing(taking)} gives" if taking else "What comes there"
+    one_each = "let a flat-map behind the batch give a message for each that is in it"
+    return f"{who} follows from how messages fall into batches (batch: of {listing(batches)}): {one_each}"
 
 
 def _comes_in_order(subject: PlanSubject, stage: str) -> bool:

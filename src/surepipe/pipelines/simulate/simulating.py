@@ -1082,8 +1082,8 @@ class Simulation:
 
     def _of_batches(self, end: str) -> str:
         """Which stages make something else of batches that fall otherwise, where that gets to an end."""
-        who = self._reference(self.messages).by_batches.get(end, "")
-        return f". What {who} gives follows from how messages fall into batches" if who else ""
+        told = self._reference(self.messages).by_batches.get(end, "")
+        return f". {told}" if told else ""
 
     def _example(self, result: RunResult, before: int) -> Counterexample:
         violation = result.violations[0]

@@ -42,7 +42,7 @@ from surepipe.pipelines.models.stages import (
     RmqSink,
 )
 from surepipe.pipelines.plan import Plan
-from surepipe.pipelines.simulate.ends import canonical
+from surepipe.pipelines.simulate.ends import canonical, members_of
 from surepipe.pipelines.simulate.sandbox import at_one_moment, imported_virtually
 from surepipe.pipelines.sinks.files import CsvLines, Disk, JsonlLines, LineFile
 from surepipe.pipelines.sources.checking import (
@@ -161,11 +161,14 @@ class RowsInLife:
 
 @dataclass(slots=True)
 class Record:
-    """What a sink got."""
+    """What a sink got. ``takes_batches``: of a batch each message counts by itself (``singly``), as it comes again
+    in other company."""
 
     part: AnySink
-    entries: list[tuple[str, object]] = field(default_factory=list[tuple[str, object]])
-    keys: dict[str, None] = field(default_factory=dict[str, None])
+    takes_batches: bool = False
+    entries: list[tuple[About, object]] = field(default_factory=list[tuple[About, object]])
+    keys: set[str] = field(default_factory=set[str])
+    singly: list[object] = field(default_factory=list[object])
 
     @property
     def messages(self) -> list[object]:
@@ -178,6 +181,15 @@ class Record:
         if isinstance(self.part, RmqSink):
             return True
         return isinstance(self.part, HttpSink | PythonSink) and self.part.idempotent
+
+    def write(self, about: About, message: object) -> None:
+        """What it has already has no effect, where it is idempotent."""
+        parts = [*members_of(message, about)] if self.takes_batches else [(about.key, message)]
+        fresh = [one for key, one in parts if not (self.is_idempotent and key in self.keys)]
+        self.keys.update(key for key, _ in parts)
+        self.singly += fresh
+        if fresh or not parts:
+            self.entries.append((about, message))
 
 
 class RecorderInLife:
@@ -193,7 +205,7 @@ class RecorderInLife:
         self._record = record
         self._life = life
         self._call = call
-        self._pending: list[tuple[str, object]] = []
+        self._pending: list[tuple[About, object]] = []
 
     def begin(self, transaction: Transaction | None) -> None:
         del transaction
@@ -209,7 +221,7 @@ class RecorderInLife:
 
     def put(self, message: object, about: About, transaction: Transaction | None) -> None:
         self._life.check()
-        entry = (about.key, deepcopy(message))  # what is done to the message later is not in it
+        entry = (about, deepcopy(message))  # what is done to the message later is not in it
         if self._call is not None:
             self._call(message, about, transaction)
         if not self._waits(transaction):
@@ -235,18 +247,15 @@ class RecorderInLife:
         elif pending:
             self._write(pending)
 
-    def _write(self, entries: list[tuple[str, object]]) -> None:
+    def _write(self, entries: list[tuple[About, object]]) -> None:
         name = self._record.part.name
-        first = entries[0][0].rpartition("/")[2]
+        first = entries[0][0].key.rpartition("/")[2]
         self._life.at(f"{name} writes {first}+{len(entries)}", lambda: self._written(entries))
 
-    def _written(self, entries: list[tuple[str, object]]) -> None:
+    def _written(self, entries: list[tuple[About, object]]) -> None:
         record = self._record
-        for key, message in entries:
-            if record.is_idempotent and key in record.keys:
-                continue
-            record.keys[key] = None
-            record.entries.append((key, message))
+        for about, message in entries:
+            record.write(about, message)
         again = ", again" if _has_repeats(record, entries) else ""
         self._life.world.effect(record.part.name, f"writes {len(entries)}{again}")
 
@@ -254,9 +263,9 @@ class RecorderInLife:
         """Nothing is held open."""
 
 
-def _has_repeats(record: Record, entries: list[tuple[str, object]]) -> bool:
-    known = [key for key, _ in record.entries]
-    return any(known.count(key) > 1 for key, _ in entries)
+def _has_repeats(record: Record, entries: list[tuple[About, object]]) -> bool:
+    known = [about for about, _ in record.entries]
+    return any(known.count(about) > 1 for about, _ in entries)
 
 
 # What sources give under simulation: samples, the first rows of a file, values of a model, or m0, m1, ...

@@ -15,10 +15,10 @@ from surepipe.audit.bulk import BulkAudit, DuckEngine, Question, judge, place_of
 from surepipe.audit.predicates import PropertyOutcome
 from surepipe.audit.settings import EndClaims
 from surepipe.audit.trace import Kind, Row
-from surepipe.audit.trace_audit import Audit, Judged, Standing, audit
+from surepipe.audit.trace_audit import PER_KEY, Audit, Judged, Standing, audit
 from surepipe.audit.trace_file import TraceFile, TraceRecorder, write_trace
 from surepipe.core.claims import Atom
-from surepipe.core.store_requests import KEEP_ALL
+from surepipe.core.store_requests import KEEP_ALL, Created, Stored
 from surepipe.pipelines import loads
 from surepipe.storage import MemoryStore, Retention, SqliteStore
 from tests.audit import shapes
@@ -483,6 +483,40 @@ def test_order_per_key_is_judged_of_a_stream_in_a_store_too(
     late = "posts@posts: order per key broken: 1 came out after a later one of their key"
     held = "posts@posts: order per key held"
     assert told & {late, held} == {late if is_swapped else held}, told
+
+
+@pytest.mark.parametrize("is_swapped", [False, True])
+@pytest.mark.parametrize("lanes", [None, 2])
+def test_the_order_of_a_stream_is_one_over_all_of_its_producers(
+    tmp_path: Path, lanes: int | None, *, is_swapped: bool
+) -> None:
+    """What transactions put into it has a producer for each message, and each is in order by itself: a reader owes
+    the order of the stream, and one with lanes that of each key."""
+    posts = Posts(tmp_path)
+    posts.store = store = SqliteStore(tmp_path / "posts.db")
+    assert isinstance(store.create("posts", 1, KEEP_ALL), Created)
+    for number in range(8):
+        stored = store.append("posts", f"post/{number}", 1, 1, [b"%d" % number])
+        assert isinstance(stored, Stored)
+    options: dict[str, Any] = {"lanes": lanes, "key": rest_of_four} if lanes else {}
+    posts.read("posts", codec="json", **options)
+    store.close()
+    file = posts.folder / "reader-posts.jsonl"
+    if is_swapped:
+        names = {"posts@post/1": "posts@post/5", "posts@post/5": "posts@post/1"}
+        rows = map(json.loads, file.read_text().splitlines())
+        told = [
+            {**row, "pipe": names.get(row.get("pipe", ""), row.get("pipe", ""))} for row in rows
+        ]
+        file.write_text("".join(json.dumps(row) + "\n" for row in told))
+    question = Question(place_of(f"{store.path}#posts"), place_of(str(file)))
+    judged = [*judge(DuckEngine(), question).judged()]
+    broken = {(one.part, one.promise) for one in judged if one.standing is Standing.BROKEN}
+    late = ["posts@post/1"] if lanes else [f"posts@post/{number}" for number in range(1, 5)]
+    promise = PER_KEY if lanes else str(Atom.MONOTONIC)
+    assert broken == ({(part, promise) for part in late} if is_swapped else set())
+    assert {one.standing for one in judged} <= {Standing.HELD, Standing.BROKEN}
+    assert promise in {one.promise for one in judged}
 
 
 def _with_first_and_fifth_swapped(line: str) -> str:

@@ -10,10 +10,12 @@ each process. There acceptances are read before all else and confirms after it, 
 from __future__ import annotations
 
 import heapq
+from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from operator import itemgetter
 from typing import TypeAlias
 
 from surepipe.audit.findings import Violation
@@ -423,6 +425,11 @@ class Deliveries:
     """Pipes that tell keys."""
     late: Counter[str] = field(default_factory=Counter[str])
     """How many messages of each pipe came out after a later one of their key, for the first time."""
+    places: dict[tuple[str, int], list[tuple[int, int, int]]] = field(
+        default_factory=dict[tuple[str, int], list[tuple[int, int, int]]]
+    )
+    """Of a stream that can be read: the runs of each pipe and epoch, from a number to one, and the index of the
+    first. The order of a stream is one over all of its producers."""
     _keys: dict[tuple[str, int], Notes[str]] = field(
         default_factory=dict[tuple[str, int], Notes[str]]
     )
@@ -451,10 +458,20 @@ class Deliveries:
         keys = self._keys.get(place, Notes[str]())
         for first, last in known.missing(row.seq, row.last):
             for low, high, key in keys.within(first, last):
-                highest = self._highest.get((row.pipe, key), (0, 0))
-                self.late[row.pipe] += high - low + 1 if (row.epoch, low) < highest else 0
-                self._highest[row.pipe, key] = max(highest, (row.epoch, high))
+                of_whom, at = self._standing(row, low)
+                highest = self._highest.get((of_whom, key), (0, 0))
+                self.late[row.pipe] += high - low + 1 if at < highest else 0
+                self._highest[of_whom, key] = max(highest, self._standing(row, high)[1])
         known.add(row.seq, row.last)
+
+    def _standing(self, row: Row, seq: int) -> tuple[str, tuple[int, int]]:
+        """Among whose messages this one stands, and where: by its index, or by its number."""
+        runs = self.places.get((row.pipe, row.epoch), [])
+        at = bisect_right(runs, seq, key=itemgetter(0))
+        first, last, place = runs[at - 1] if at else (0, 0, 0)
+        if seq <= last:
+            return row.pipe.partition("@")[0], (0, place + seq - first)
+        return row.pipe, (row.epoch, seq)
 
     def reached(self, book: PipeHistory) -> int:
         """The highest position of a pipe that was handed over."""

@@ -175,6 +175,7 @@ _FACT_NAMES = (
     "detail",
 )
 _ACCEPTED: Columns = (("channel", str), ("epoch", int), ("low", int), ("high", int), ("node", str))
+_IN_STREAM: Columns = (*_ACCEPTED, ("place", int))
 _CAME_OUT: Columns = (
     *(("channel", str), ("epoch", int), ("low", int), ("high", int)),
     *(("time_us", int), ("life", int), ("step", int), ("role", str)),
@@ -222,6 +223,8 @@ class _Count:
     parked: int = 0
     given: int = 0
     below: int = 0
+    across: int = 0
+    """Of a stream: what came out behind a later message of another producer."""
     gaps: int = 0
     passed_over: int = 0
     widest: int = 0
@@ -266,6 +269,10 @@ class _Judgement:
     """The last number of each channel and epoch."""
     came: dict[str, tuple[int, int, int]] = field(default_factory=dict[str, tuple[int, int, int]])
     """Of each channel: how many came out, since when, until when."""
+    across: dict[int, Example] = field(default_factory=dict[int, Example])
+    """Of channels of a stream, by number: what came out behind a later message of another one."""
+    has_places: bool = False
+    """True when a stream tells the index of what was sent."""
     out: str = ""
     """The statement of what came out, once late rows are in their places."""
     _behind: dict[str, int] | None = None
@@ -279,6 +286,7 @@ class _Judgement:
         if self._may_miss_rows(counts) and self._add_what_was_in_work():
             counts = self._count(known)
         self._look_how_far_they_came(known, counts)
+        self._look_across(known, counts)
         examples = self._examples(known, counts)
         channels = tuple(
             self._channel(name, known.sent[at], counts[at], tuple(examples.get(at, ())))
@@ -364,7 +372,8 @@ class _Judgement:
         self.by_traces = {name for name in names if _base(name) in received - of_stream}
         # Of what the stream has let go the traces tell, if they are of its senders.
         firsts = dict.fromkeys((name for name in names if _base(name) in of_stream), _BEHIND_ALL)
-        self.engine.put("accepted_in_stream", _ACCEPTED, self._accepted_in(sent, firsts))
+        self.engine.put("accepted_in_stream", _IN_STREAM, self._accepted_in(sent, firsts))
+        self.has_places = True
         self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
         accepted = sql.ACCEPTED_IN_STREAM_AND_PIPES
         if sent.is_trimmed:
@@ -382,7 +391,8 @@ class _Judgement:
                 if channel in firsts:
                     first = (run.entries.epoch, run.entries.first)
                     firsts[channel] = min(firsts[channel], first)
-                yield (channel, run.entries.epoch, run.entries.first, run.last, "")
+                entries = run.entries
+                yield (channel, entries.epoch, entries.first, run.last, "", entries.index)
 
     def _came_out_of(self, delivered: StreamLog) -> Iterator[tuple[Cell, ...]]:
         """By identity the two streams are one: what a producer has in the second belongs to it in the first."""
@@ -496,6 +506,9 @@ class _Judgement:
         """Only traces know them, whatever tells what was sent."""
         keyed = [row_from(cells, _FACT_NAMES) for cells in self.engine.rows(sql.KEYED)]
         handed = [row for row in keyed if row.kind == Kind.DELIVERED]
+        for name, *cells in self.engine.rows(sql.INDEXED) if keyed and self.has_places else ():
+            epoch, low, high, place = integers(cells)
+            self.deliveries.places.setdefault((str(name), epoch), []).append((low, high, place))
         came = _by_time([*self._passed(), *keyed[len(handed) :]])
         for row in (*handed, *LateRows(came).in_order(came)):
             self.deliveries.see(row)
@@ -608,6 +621,15 @@ class _Judgement:
             if (at := numbers.get(name)) is not None:
                 counts[at].let_go = known.position(at, *gone)
 
+    def _look_across(self, known: NumberedChannels, counts: Sequence[_Count]) -> None:
+        """The order of a stream is one over all of its producers, and their readers keep to it."""
+        numbers = {name: at for at, name in enumerate(known.channels)}
+        for name, *cells in self.engine.rows(sql.ACROSS) if self.has_places else ():
+            if (at := numbers.get(str(name))) is not None and not counts[at].below:
+                counts[at].across, epoch, seq = integers(cells)
+                place = known.position(at, epoch, seq)
+                self.across[at] = Example("late", place, place, epoch, seq)
+
     # What is said.
 
     def _examples(
@@ -620,7 +642,7 @@ class _Judgement:
             if one.missing or one.repeated or one.late or one.gaps
         ]
         worst = [str(at) for *_, at in sorted(bad, reverse=True)[:CHANNELS_WITH_EXAMPLES]]
-        found: dict[int, list[Example]] = {}
+        found = {at: [one] for at, one in self.across.items()}
         if not worst:
             return found
         statement = sql.EXAMPLES.format(numbers=", ".join(worst), most=EXAMPLES)
@@ -648,7 +670,7 @@ class _Judgement:
             lost=count.missing if is_at_rest else 0,
             unknown=self.log.open_submits(name),
             repeated=count.repeated,
-            out_of_order=count.late,
+            out_of_order=count.late + count.across,
             gaps=count.gaps,
             passed_over=count.passed_over,
             widest=count.widest,
@@ -717,7 +739,7 @@ class _Judgement:
         counted = {
             Atom.NO_LOSS: count.missing,
             Atom.NO_DUPLICATE: count.repeated,
-            Atom.MONOTONIC: count.below,
+            Atom.MONOTONIC: count.below + count.across,
             Atom.GAP_FREE: count.gaps,
         }
         found = {

@@ -33,7 +33,7 @@ WHERE kind = 'accepted' AND layer = '' AND count > 0
 SENT_BY_TRACES = f"SELECT DISTINCT channel FROM ({ACCEPTED}) sent ORDER BY channel"
 
 ACCEPTED_IN_STREAM_AND_PIPES = f"""
-SELECT * FROM accepted_in_stream
+SELECT channel, epoch, low, high, node FROM accepted_in_stream
 UNION ALL SELECT a.channel, a.epoch, a.low, a.high, a.node FROM ({ACCEPTED}) a
   JOIN sent_by_traces s ON a.channel = s.channel
 """
@@ -175,6 +175,29 @@ SELECT number, sum(CASE WHEN low < before THEN least(high, before - 1) - low + 1
   max(CASE WHEN low > before + 1 THEN low - before - 1 ELSE 0 END) AS widest
 FROM trouble GROUP BY number ORDER BY number
 """
+
+ACROSS = """
+SELECT channel, sum(least(high, before - 1) - low + 1), min(epoch), min(seq) FROM (
+  SELECT *, coalesce(max(high) OVER (
+    PARTITION BY reader ORDER BY time_us, life, step, seq ROWS BETWEEN UNBOUNDED PRECEDING AND 1 PRECEDING
+  ), 0) AS before FROM (
+    SELECT o.channel, split_part(o.channel, '@', 1) AS reader, o.epoch, greatest(o.low, s.low) AS seq,
+      s.place + greatest(o.low, s.low) - s.low AS low, s.place + least(o.high, s.high) - s.low AS high,
+      o.time_us, o.life, o.step
+    FROM came_out o JOIN accepted_in_stream s
+      ON o.channel = s.channel AND o.epoch = s.epoch AND o.high >= s.low AND o.low <= s.high
+    WHERE o.role NOT IN ('given', 'letter')
+  ) by_index
+) placed WHERE low < before GROUP BY channel ORDER BY channel
+"""
+"""What came out of a stream behind something that has a higher index in it, of whatever producer."""
+
+INDEXED = """
+SELECT channel, epoch, low, high, place FROM accepted_in_stream
+WHERE channel IN (SELECT pipe FROM told WHERE kind = 'delivered' AND detail LIKE '%"key":%')
+ORDER BY channel, epoch, low
+"""
+"""Where the messages of channels that tell keys are in their stream."""
 
 PIECES = """
 SELECT number, low, high, gaps, again, given FROM (

@@ -362,6 +362,7 @@ def test_a_caller_that_begins_beside_an_older_one_takes_over_its_name() -> None:
         (lambda: TcpRoute.connect("orders.internal:7400"), "without a key"),
         (lambda: TcpRoute.listen("7400", security=KEY), "is no address: write host:port"),
         (lambda: TcpRoute.listen("127.0.0.1:x", security=KEY), "is no address"),
+        (lambda: TcpRoute.connect("127.0.0.1:0"), "nobody listens on port 0"),
         (lambda: TcpRoute.listen("127.0.0.1:70000", security=KEY), "is no address"),
         (lambda: SharedKey("short"), "a shared key of 5 bytes is too short: it needs 32"),
         (lambda: SharedKey.read("/nowhere/key"), "can't be read"),

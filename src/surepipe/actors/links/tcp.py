@@ -345,6 +345,11 @@ class TcpRoute:
         self, address: str, security: Security, limits: LinkLimits | None, *, listening: bool
     ) -> None:
         require_suitable(address, security)
+        if not listening and address_of(address)[1] == 0:
+            raise ConfigurationError(
+                f"nobody listens on port 0 ({address}): it stands for any port that is free, and which one that "
+                "was, the listening route's `port` tells once an end of it is open"
+            )
         self.declared = hops.TCP
         self._side = TcpSide(address, security, limits or LinkLimits(), listening=listening)
 

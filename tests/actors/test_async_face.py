@@ -202,6 +202,34 @@ def test_a_step_of_a_loop_that_is_cancelled_takes_no_message_with_it() -> None:
     run(body)
 
 
+@pytest.mark.parametrize("is_kept", [False, True])
+def test_a_loop_that_is_cancelled_where_others_get_their_turn_leaves_the_pipe_to_the_next(
+    *, is_kept: bool
+) -> None:
+    """Messages wait, and no body has to: such a loop is cancelled only there. Whoever begins again, by another
+    loop or the same one's next step, gets every message once and in order."""
+
+    async def body() -> None:
+        seen: list[object] = []
+        rounds = 0
+        async with Pipe("orders") as pipe:
+            await pipe.send_many(list(range(300)))
+            pipe.finish()
+            loop = aiter(pipe)
+            while seen[-1:] != [299]:
+                rounds += 1
+                loop = loop if is_kept else aiter(pipe)
+                with contextlib.suppress(TimeoutError):
+                    async with asyncio.timeout(0):
+                        while (message := await anext(loop, None)) is not None:
+                            seen.append(message)
+            assert await anext(loop, None) is None
+        assert seen == list(range(300))
+        assert 3 < rounds < 100
+
+    run(body)
+
+
 def test_a_loop_that_was_cancelled_while_it_waited_leaves_the_pipe_to_the_next() -> None:
     """Another loop, the same one's next step, and a handler, each after a loop that had nothing to take."""
 

@@ -20,7 +20,7 @@ import threading
 from collections.abc import AsyncIterator, Callable, Generator, Iterable, Iterator
 from typing import TYPE_CHECKING, ClassVar, Generic, Never, NoReturn, Protocol, TypeVar, cast
 
-from surepipe.actors.consuming.coroutines import in_task, in_thread, in_turn
+from surepipe.actors.consuming.coroutines import breathe, in_task, in_thread, in_turn
 from surepipe.actors.consuming.handling import HandlingFace
 from surepipe.actors.ends.face import EXIT_S, Named, ReceivingFace, SendingFace, UntilText
 from surepipe.actors.ends.sender import SenderEnd
@@ -251,9 +251,12 @@ class TaskIterator:
         messages = self._messages = self._messages or self._begin()
         self._is_asked = True
         try:
-            message = await in_turn(lambda: next(messages, _END))
+            message = await in_task(lambda: next(messages, _END))
+            await (
+                breathe()
+            )  # only now: the message before is settled, and this one is left where it was
         except BaseException:
-            self._messages = None
+            self._leave()
             raise
         finally:
             self._is_asked = False
@@ -267,6 +270,9 @@ class TaskIterator:
             raise MisuseError(
                 "a task waits for this loop's next message: cancel the task, which ends the loop"
             )
+        self._leave()
+
+    def _leave(self) -> None:
         messages, self._messages = self._messages, None
         if isinstance(messages, Generator):
             messages.close()

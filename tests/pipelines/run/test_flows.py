@@ -454,6 +454,42 @@ def test_in_a_transaction_what_fails_takes_everything_back() -> None:
     assert [row[0] for row in rows] == list(range(20))
 
 
+@pytest.mark.parametrize("how", ["function", "expression", "coroutine"])
+def test_a_flat_map_that_yields_has_its_transaction_while_it_runs(how: str) -> None:
+    """Boundary committed: its body runs when somebody takes what it gives, which is within the attempt. Number 3
+    fails in the middle, once: it is tried again, and is in the table and the file once."""
+    failed: set[int] = set()
+
+    def book(order: int, context: Context) -> int:
+        connection = cast("SqliteTransaction", context.transaction).connection
+        connection.execute("CREATE TABLE IF NOT EXISTS booked (number INTEGER)")
+        connection.execute("INSERT INTO booked VALUES (?)", (order,))
+        if order == 3 and order not in failed:
+            failed.add(order)
+            raise ConnectionError("once")
+        return order
+
+    def function(order: int, context: Context) -> Iterator[int]:
+        yield book(order, context)
+        yield order
+
+    def expression(order: int, context: Context) -> Iterator[int]:
+        return ((number and book(order, context)) or order for number in (1, 0))
+
+    async def coroutine(order: int, context: Context) -> Iterator[int]:
+        await asyncio.sleep(0)
+        return function(order, context)
+
+    stage = {"function": function, "expression": expression, "coroutine": coroutine}[how]
+    write_lines("in.jsonl", range(1, 7))
+    more = "retry_min_s: 0.001, retries: 3, dead_letter: main/dead"
+    run(plan_of(staged(f'  last: {{from: intake, flat-map: "test:stage", {more}}}\n')), stage=stage)
+    assert read_lines("out.jsonl") == [order for order in range(1, 7) for _ in range(2)]
+    with SqliteStore("main.db") as store, store.transaction() as transaction:
+        rows = transaction.connection.execute("SELECT number FROM booked").fetchall()
+    assert [row[0] for row in rows] == list(range(1, 7))
+
+
 def test_messages_of_a_transaction_that_was_refused_come_again_as_who_they_are() -> None:
     """Boundary committed: number 3 of 6 appends to a stream that is not there; no other message fails."""
     seen: list[tuple[int, int]] = []

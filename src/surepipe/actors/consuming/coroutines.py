@@ -920,11 +920,16 @@ _BREATH = _Breath()
 
 
 async def in_turn(work: Callable[[], T]) -> T:
-    """As ``in_task``, for what a task may call again and again and never has to wait for: now and then others on
-    the loop get a turn, before anything happens that a cancellation would undo."""
+    """As ``in_task``, for what a task may call again and again and never has to wait for. Others get their turn
+    before anything happens that a cancellation would undo."""
+    await breathe()
+    return await in_task(work)
+
+
+async def breathe() -> None:
+    """Now and then others on the loop get a turn."""
     if _BREATH.is_due():
         await asyncio.sleep(0)
-    return await in_task(work)
 
 
 def let_others_run() -> None:

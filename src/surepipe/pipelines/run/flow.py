@@ -479,7 +479,7 @@ class StageFlow:
             case "filter":
                 return _filter(call, following, self._left_out(part))
             case "flat-map":
-                return _flat(part, call, self._once(following), self._environment)
+                return _flat(part, call, self._once(following))
             case _:
                 return _single(call, following, self._left_out(part), all_=part.kind != "call")
 
@@ -523,7 +523,9 @@ class StageFlow:
             one = StageCall(function, context, part.time_limit_s, about, attempt, awaits)
             try:
                 result = environment.call(name, one, message)
-                if not is_flat:
+                if is_flat:  # a generator runs now, while there is a transaction
+                    result = _results(part, result, environment)
+                else:
                     require_answer(what, does, result)
                 if turn.transaction is not None and asks:
                     require_open(turn.transaction)
@@ -579,6 +581,8 @@ class StageFlow:
                 kind: object = type(result)
                 if kind not in SETTLED and not (is_flat and kind is list):
                     result = looked_at(result, about, message)
+                if is_flat:
+                    result = _results(part, result, environment)
             except BaseException as error:  # noqa: BLE001 - raised as what it is taken for
                 try:
                     with failing_only(name):
@@ -719,40 +723,28 @@ def _filter(
     return run
 
 
-def _flat(
-    part: StagePart,
-    call: Call,
-    once: OnceStep,
-    environment: Environment,
-) -> Step:
+def _flat(part: StagePart, call: Call, once: OnceStep) -> Step:
     """``once``: the step behind it, which passes over what an earlier turn has done."""
 
     def run(message: object, about: About, turn: FlowTurn) -> None:
-        given = call(message, about, turn)
+        given = cast("list[object]", call(message, about, turn))
         first = about.part * PARTS_MAX + 1
         pipe, epoch, seq, producer = about.pipe, about.epoch, about.seq, about.producer
-        for number, result in enumerate(_results(part, given, turn, environment), first):
+        for number, result in enumerate(given, first):
             one = About(pipe, epoch, seq, producer, number, about.branch, about.attempt)
             once((part.name, one), result, one, turn)
 
     return run
 
 
-def _results(
-    part: StagePart, given: object, turn: FlowTurn, environment: Environment
-) -> list[object]:
+def _results(part: StagePart, given: object, environment: Environment) -> list[object]:
     """What a flat-map gives, all of it before any goes on: a generator may fail in the middle."""
-    kind = type(given).__name__
-    try:
-        if given is None:
-            return []
-        if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-            raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
-        with failing_only(part.name):  # a generator runs here
-            results = cast("Iterable[object]", given)
-            found = environment.blocking(lambda: list(results))
-        require_answer(f"stage {part.name}", part.does, found)
-        return found
-    except Exception:
-        turn.failed_at = part
-        raise
+    if given is None:
+        return []
+    if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
+        raise TypeError(f"{part.does} gave {type(given).__name__}: a flat-map gives a list")
+    with failing_only(part.name):  # a generator runs here
+        results = cast("Iterable[object]", given)
+        found = environment.blocking(lambda: list(results))
+    require_answer(f"stage {part.name}", part.does, found)
+    return found

@@ -266,7 +266,7 @@ def test_who_waits_for_room_is_told_when_the_pipe_stops() -> None:
     thread.start()
     entry.intake.end(PipeStopped, "fenced")
     thread.join(PATIENCE_S)
-    assert [str(error) for error in errors] == ["fenced"]
+    assert [str(error) for error in errors] == ["fenced; the message was not accepted"]
 
 
 class Meddled(list["bytes | Mark"]):

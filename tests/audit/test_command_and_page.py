@@ -14,7 +14,7 @@ from surepipe.audit.bulk.page import page
 from surepipe.audit.trace_audit import UNSENT
 from surepipe.audit.trace_file import TraceRecorder, write_trace
 from surepipe.cli.output import Exit
-from surepipe.core.store_requests import KEEP_ALL, AppendRun
+from surepipe.core.store_requests import KEEP_ALL, AppendRun, Stored
 from surepipe.storage import SqliteStore, SqliteTransaction
 from tests.audit.planted import Planted, Told
 from tests.cli.kit import Command
@@ -82,7 +82,7 @@ def test_what_nobody_told_to_have_sent_is_not_judged(
     (line,) = open_ones
     assert line.startswith("not judged: out@out/0 and 49 channels more of out: integrity, no-loss")
     assert line.endswith(f", because {NOBODY}")
-    assert "name the stream first (STORE.db#STREAM)" in line
+    assert "name the stream first (STORE.db#STREAM; several, one behind the other)" in line
     assert "held: in: " in told.out
     assert "held: out" not in told.out
     sums = [
@@ -91,6 +91,40 @@ def test_what_nobody_told_to_have_sent_is_not_judged(
     assert [line.partition(":")[0] for line in sums] == [
         "out@out/0 and 49 channels more of out, each"
     ]
+
+
+def test_streams_of_one_program_are_judged_together(surepipe: Command, tmp_path: Path) -> None:
+    """A transaction that puts something into two streams: each is named, and their readers' traces behind them."""
+    db, path = tmp_path / "store.db", tmp_path / "trace.jsonl"
+
+    def forward(message: object, transaction: SqliteTransaction) -> None:
+        for stream in ("out", "copies"):
+            transaction.append(AppendRun(stream, f"{stream}/{message}", 1, 1, [b"7"]))
+
+    with (
+        SqliteStore(db) as store,
+        TraceRecorder(path) as trace,
+        StreamReceiver("out", EARLIEST, store=store, codec="json", trace=trace) as out,
+        StreamReceiver("copies", EARLIEST, store=store, codec="json", trace=trace) as copies,
+    ):
+        out.receive(str)
+        copies.receive(str)
+        with Pipe("in", journal=store, state=store, boundary="committed", trace=trace) as pipe:
+            pipe.receive(forward)
+            pipe.send_many(range(9))
+        assert out.catch_up(20)
+        assert copies.catch_up(20)
+    both = [f"{db}#out", f"{db}#copies"]
+    assert surepipe("audit", *both, path).code == Exit.HELD
+    for one in both:
+        assert surepipe("audit", one, path).code == Exit.NOT_EXERCISED
+    for places in ([*both, both[0]], [path, *both], [both[0], *both, path]):
+        assert surepipe("audit", *places).code == Exit.UNUSABLE
+    with SqliteStore(db) as store:
+        assert isinstance(store.append("copies", "copies/unread", 1, 1, [b"7"]), Stored)
+    told = surepipe("audit", *both, path, "--at-rest", "--expect", "no-loss")
+    assert told.code == Exit.VIOLATED
+    assert "broken: copies@copies/unread: no-loss" in told.out
 
 
 def test_the_code_says_whether_it_held(surepipe: Command, tmp_path: Path) -> None:

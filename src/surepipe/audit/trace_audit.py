@@ -53,7 +53,7 @@ PARTY = "party"
 UNTOLD = "{} came out whose sender was killed before its trace told of them"
 UNSENT = (
     "{} came out, and nobody told what was sent: give the trace of their sender, too, or, where a handler's "
-    "transaction put them there, name the stream first (STORE.db#STREAM)"
+    "transaction put them there, name the stream first (STORE.db#STREAM; several, one behind the other)"
 )
 UNTAKEN = "nobody told what came out: give the trace of its receiver or reader, too"
 IN_WORK = (

@@ -11,10 +11,10 @@ simulations; only its clock differs.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from random import Random
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import TYPE_CHECKING, NoReturn, Protocol, cast
 
 from surepipe.core.store_requests import LATE
 from surepipe.errors import MisuseError, TransactionEnded
@@ -143,6 +143,17 @@ class StageCall:
         return (
             self.function(message) if self.context is None else self.function(message, self.context)
         )
+
+    def with_all_it_gives(self) -> StageCall:
+        """The call of a flat-map: where that is a generator, its body is run within the call."""
+
+        def function(*given: object) -> object:
+            result = self.function(*given)
+            return (
+                list(cast("Iterator[object]", result)) if isinstance(result, Iterator) else result
+            )
+
+        return replace(self, function=function)
 
 
 def wants_context(function: Callable[..., object]) -> bool:

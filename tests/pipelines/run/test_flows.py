@@ -290,6 +290,25 @@ def test_an_attempt_that_takes_too_long_is_repeated() -> None:
     assert counted["last"] == {"failed": 2, "passed": 2}
 
 
+def test_what_a_flat_map_yields_is_within_its_time_limit() -> None:
+    """Its body is not run by the call itself, but by whoever takes what it gives."""
+    released = threading.Event()
+
+    def slow(number: int, context: Context) -> Iterator[int]:
+        if context.attempt == 1:
+            released.wait(20)
+        released.set()
+        yield number
+
+    write_lines("in.jsonl", [1])
+    more = "time_limit_s: 0.05, retry_min_s: 0.001"
+    counted = run(
+        plan_of(staged(f'  last: {{from: intake, flat-map: "test:slow", {more}}}\n')), slow=slow
+    )
+    assert read_lines("out.jsonl") == [1]
+    assert counted["last"] == {"failed": 1, "passed": 1}
+
+
 def test_a_coroutine_that_clings_to_its_life_does_not_hold_up_its_stage(
     caplog: pytest.LogCaptureFixture,
 ) -> None:

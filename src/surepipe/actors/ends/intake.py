@@ -605,7 +605,7 @@ class SenderEntry:
     def _refused(self) -> SurepipeError:
         if self.refusal is not None:
             kind, text = self.refusal
-            return kind(text)
+            return kind(f"{text}; the message was not accepted")
         advice = f", or raise {self.room_options}" if self.room_options else ""
         return PipeFull(f"pipe {self.pipe} has no room: {self.held_up()}. Try again then{advice}")
 
@@ -652,14 +652,15 @@ class SenderEntry:
             return
         if self._over is not None:
             kind, text = self._over
-            if kind is PipeClosed and self._may_have(mark):
-                raise NotConfirmed(f"{text}, and {_closed_under(mark)}", mark.open or ())
-            raise kind(text)
+            if not self._may_have(mark):
+                raise kind(f"{text}; the message was not accepted" if mark.own else text)
+            told = f"{text}, and {_ended_under(mark)}"
+            raise NotConfirmed(told, mark.open or ()) if kind is PipeClosed else kind(told)
         raise NotConfirmed(self._still_open(mark), mark.open or ())
 
     def _may_have(self, mark: Mark) -> bool:
         """Whether a message of whoever waits for this may be accepted. One that the actor never saw is not."""
-        is_unseen = mark.payloads and not mark.ordinal and not self.may_take
+        is_unseen = bool(mark.payloads) and not mark.ordinal and not self.may_take
         return mark.own > 0 and not is_unseen
 
     def _still_open(self, mark: Mark) -> str:
@@ -790,7 +791,7 @@ def _count_up_to(payloads: Payloads, size_bytes: int) -> int:
     return next(large, len(payloads))
 
 
-def _closed_under(mark: Mark) -> str:
+def _ended_under(mark: Mark) -> str:
     if mark.until is Until.CONFIRMED:
         return "what was sent is not confirmed: it may have arrived, or be in the journal"
     return "its journal has not said whether it stored the message: it may be accepted"

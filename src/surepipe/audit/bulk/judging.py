@@ -11,6 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import Literal, TypeAlias, cast
 
 import surepipe.audit.bulk.statements as sql
@@ -196,7 +197,7 @@ class Question:
     ``at_rest``: True says that nothing more will come, so what is missing is lost; None leaves it to the traces
     (streams never tell). ``expect``: the atoms that every channel is held to, in place of what traces claim;
     where there is no claim, all four. ``match``: how two streams are compared. ``timeline``: also when it
-    happened.
+    happened. ``more``: streams beside the one that was sent, where traces tell what was delivered.
     """
 
     sent: Place
@@ -205,6 +206,7 @@ class Question:
     expect: frozenset[Atom] | None = None
     match: Match = "payload"
     timeline: bool = False
+    more: tuple[StoredStream, ...] = ()
 
 
 def judge(engine: AuditEngine, question: Question) -> BulkAudit:
@@ -295,7 +297,7 @@ class _Judgement:
         return BulkAudit(
             channels=channels,
             engine=self.engine.name,
-            sent=str(self.question.sent),
+            sent=", ".join(map(str, (self.question.sent, *self.question.more))),
             delivered=str(self.question.delivered),
             broken=self.facts.broken,
             torn=self.torn,
@@ -339,7 +341,8 @@ class _Judgement:
         delivered = (
             StreamLog(question.delivered) if isinstance(question.delivered, StoredStream) else None
         )
-        self.has_trimmed_start = bool(sent and sent.is_trimmed)
+        streams = [sent, *map(StreamLog, question.more)] if sent else []
+        self.has_trimmed_start = any(stream.is_trimmed for stream in streams)
         self.has_trimmed_end = bool(delivered and delivered.is_trimmed)
         if sent and self._is_alone:
             self.engine.put("accepted", _ACCEPTED, map(_in_stream, sent.runs()))
@@ -349,8 +352,8 @@ class _Judgement:
         if sent and delivered and question.match == "payload":
             self._match_payloads(sent, delivered)
             return
-        if sent:
-            self._take_stream_and_pipes(sent)
+        if streams:
+            self._take_streams_and_pipes(streams)
         else:
             self.engine.view("accepted", sql.ACCEPTED)
         self._take_ends()
@@ -359,10 +362,12 @@ class _Judgement:
         else:
             self.engine.view("came_out", self._came_out_by())
 
-    def _take_stream_and_pipes(self, sent: StreamLog) -> None:
-        """What was sent is in the stream; of other pipes with both ends in the traces, they say it."""
-        stream = sent.place.stream.partition("#")[0]
-        of_stream = {stream, *(_base(pipe) for pipe, _ in self.readers.places("", "", stream))}
+    def _take_streams_and_pipes(self, streams: Sequence[StreamLog]) -> None:
+        """What was sent is in the streams; of other pipes with both ends in the traces, they say it."""
+        of_stream = {_base(stream.place.stream) for stream in streams}
+        of_stream |= {
+            _base(one) for own in of_stream for one, _ in self.readers.places("", "", own)
+        }
         received = {
             _base(row.pipe)
             for row in self.facts.rows
@@ -372,13 +377,14 @@ class _Judgement:
         self.by_traces = {name for name in names if _base(name) in received - of_stream}
         # Of what the stream has let go the traces tell, if they are of its senders.
         firsts = dict.fromkeys((name for name in names if _base(name) in of_stream), _BEHIND_ALL)
-        self.engine.put("accepted_in_stream", _IN_STREAM, self._accepted_in(sent, firsts))
+        rows = chain.from_iterable(self._accepted_in(stream, firsts) for stream in streams)
+        self.engine.put("accepted_in_stream", _IN_STREAM, rows)
         self.has_places = True
         self.engine.put("sent_by_traces", (("channel", str),), ((n,) for n in self.by_traces))
         accepted = sql.ACCEPTED_IN_STREAM_AND_PIPES
-        if sent.is_trimmed:
-            rows = [(name, *first) for name, first in firsts.items()]
-            self.engine.put("first_in_stream", _ACCEPTED[:3], rows)
+        if self.has_trimmed_start:
+            began = [(name, *first) for name, first in firsts.items()]
+            self.engine.put("first_in_stream", _ACCEPTED[:3], began)
             accepted += f"UNION ALL {sql.ACCEPTED_BEFORE_STREAM}"
         self.engine.view("accepted", accepted)
 

@@ -17,7 +17,7 @@ from surepipe.cli.output import Exit, Line, line, show, show_json, write_file
 from surepipe.errors import ConfigurationError
 
 if TYPE_CHECKING:
-    from surepipe.audit.bulk import AuditEngine, BulkAudit, ChannelFigures
+    from surepipe.audit.bulk import AuditEngine, BulkAudit, ChannelFigures, Place, StoredStream
     from surepipe.audit.trace import Row
     from surepipe.audit.trace_audit import Audit, Judged
     from surepipe.core.claims import Atom
@@ -43,10 +43,11 @@ def audit(  # noqa: PLR0917 - the options of a command
     places: Annotated[
         list[str],
         typer.Argument(
-            metavar="SENT [DELIVERED]",
+            metavar="SENT... [DELIVERED]",
             help="Traces (JSON Lines or Parquet; one file, one from each process, or a folder), or streams: "
-            "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM. Or the file of a replicated queue: its "
-            "nodes' stores beside it, and further ones as NAME=STORE.",
+            "STORE.db#STREAM, redis://HOST:PORT/DB?pipeline=NAME#STREAM; several streams before the traces of "
+            "their readers. Or the file of a replicated queue: its nodes' stores beside it, and further ones as "
+            "NAME=STORE.",
             show_default=False,
         ),
     ],
@@ -304,9 +305,6 @@ def _ends_document(judged: Sequence[Judged], notes: Sequence[str]) -> dict[str, 
 # In bulk: two logs of any size, in this process or on Spark.
 
 
-PLACES_MAX = 2
-
-
 @dataclass(frozen=True, slots=True)
 class _Wish:
     """What the command line asks for."""
@@ -331,16 +329,33 @@ def _only_in_bulk(places: Sequence[str]) -> Iterator[str]:
             yield f"the stream {text}"
 
 
+def _further(places: Sequence[Place]) -> tuple[StoredStream, ...]:
+    """The streams that are named between the first place and the last."""
+    from surepipe.audit.bulk import StoredStream, Traces
+
+    more = [one for one in places[1:-1] if isinstance(one, StoredStream)]
+    is_beside = isinstance(places[0], StoredStream) and isinstance(places[-1], Traces)
+    if len(places) > 2 and not (is_beside and len(more) == len(places) - 2):
+        raise ConfigurationError(
+            f"{len(places)} places are given: name SENT and DELIVERED, or several streams and behind them the "
+            "traces of who reads them; put more traces into a folder"
+        )
+    names = [str(one.stream) for one in (places[0], *more) if isinstance(one, StoredStream)]
+    if len(set(names)) < len(names):
+        raise ConfigurationError(
+            f"streams of one name are given ({', '.join(names)}), which traces don't tell apart: audit one at "
+            "a time"
+        )
+    return tuple(more)
+
+
 def _audit_in_bulk(wish: _Wish) -> Exit:
     """Judge, show, and say how it went. Raises SurepipeError for what can't be read."""
     from surepipe.audit.bulk import Question, judge, place_of
     from surepipe.audit.bulk.page import page
 
-    if len(wish.places) > PLACES_MAX:
-        raise ConfigurationError(
-            f"{len(wish.places)} places are given: name two, SENT and DELIVERED, and put more traces into a folder"
-        )
     places = [place_of(text) for text in wish.places]
+    more = _further(places)
     question = Question(
         sent=places[0],
         delivered=places[-1],
@@ -348,6 +363,7 @@ def _audit_in_bulk(wish: _Wish) -> Exit:
         expect=_expected(wish.expect),
         match="identity" if wish.match == "identity" else "payload",
         timeline=wish.page is not None,
+        more=more,
     )
     with _engine(wish) as engine:
         found = judge(engine, question)

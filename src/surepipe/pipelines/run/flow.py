@@ -522,8 +522,10 @@ class StageFlow:
             start = _added_to(turn.transaction) if asks else 0
             one = StageCall(function, context, part.time_limit_s, about, attempt, awaits)
             try:
-                result = environment.call(name, one, message)
-                if is_flat:  # a generator runs now, while there is a transaction
+                result = environment.call(
+                    name, one.with_all_it_gives() if is_flat else one, message
+                )
+                if is_flat:
                     result = _results(part, result, environment)
                 else:
                     require_answer(what, does, result)
@@ -567,7 +569,8 @@ class StageFlow:
             def give(_: object) -> object:
                 return given
 
-            result = environment.call(name, StageCall(give, None, None, about), message)
+            one = StageCall(give, None, None, about)
+            result = environment.call(name, one.with_all_it_gives() if is_flat else one, message)
             if not is_flat:
                 require_answer(what, does, result)
                 keep_settled(given, result)
@@ -743,7 +746,7 @@ def _results(part: StagePart, given: object, environment: Environment) -> list[o
         return []
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
         raise TypeError(f"{part.does} gave {type(given).__name__}: a flat-map gives a list")
-    with failing_only(part.name):  # a generator runs here
+    with failing_only(part.name):  # an iterable of the user's runs here
         results = cast("Iterable[object]", given)
         found = environment.blocking(lambda: list(results))
     require_answer(f"stage {part.name}", part.does, found)

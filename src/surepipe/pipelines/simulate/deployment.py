@@ -62,7 +62,6 @@ from surepipe.pipelines.simulate.functions import (
     Functions,
     VirtualClock,
     built,
-    with_all_it_gives,
 )
 from surepipe.pipelines.simulate.memory import ProcessMemory, in_transaction
 from surepipe.pipelines.simulate.plain import at_first_attempts
@@ -175,8 +174,6 @@ class SimulatedEnvironment:
 
     def call(self, name: str, function: StageCall, message: object) -> object:
         """Enter the user's code."""
-        if name in self._deployment.flat_maps:
-            function = with_all_it_gives(function)
         return self._calls.enter(name, function, message)
 
     def calls_plainly(self) -> bool:
@@ -265,7 +262,6 @@ class PlanDeployment(Deployment):
         self.files: dict[str, WorldFile] = {}
         self.refusal: ConfigurationError | None = None
         self.calls: Counter[tuple[str, str]] = Counter()
-        self.flat_maps = {stage.name for stage in plan.stages if stage.flat_map is not None}
         self._handled: dict[str, dict[str, str]] = {
             end.name: {} for end in plan.ends if isinstance(end, StagePart)
         }

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import sys
 from collections.abc import Awaitable, Callable, Iterator, Mapping
-from dataclasses import replace
 from functools import partial
 from importlib import import_module
 from types import CodeType, ModuleType
@@ -142,16 +141,6 @@ class VirtualClock:
         life = self._life
         stage = life.world.speaking or "stage"
         return life.at(f"{stage} {how}", act)
-
-
-def with_all_it_gives(call: StageCall) -> StageCall:
-    """The call of a flat-map: where that is a generator, its body is run within the call."""
-
-    def function(*given: object) -> object:
-        result = call.function(*given)
-        return list(cast("Iterator[object]", result)) if isinstance(result, Iterator) else result
-
-    return replace(call, function=function)
 
 
 class Calls:

@@ -54,7 +54,6 @@ from surepipe.pipelines.simulate.functions import (
     VirtualClock,
     built,
     short,
-    with_all_it_gives,
 )
 from surepipe.pipelines.simulate.veils import values_in
 from surepipe.pipelines.stages import About, Context, StageCall
@@ -853,7 +852,7 @@ class PlainRun(Deployment):
     ) -> object:
         call = StageCall(entry.function, context, part.time_limit_s, about=about)
         is_flat = isinstance(part, StagePart) and part.flat_map is not None
-        return self._calls.enter(part.name, with_all_it_gives(call) if is_flat else call, message)
+        return self._calls.enter(part.name, call.with_all_it_gives() if is_flat else call, message)
 
     def _entry(self, part: StagePart | PythonSink, path: str) -> Entry:
         known = self._entries.get(part.name)

@@ -66,6 +66,10 @@ def looked_at(name: str, *actions: str) -> None:
         seen.update((name, action) for action in actions)
 
 
+class Refused(BaseException):
+    """A stage fails here, on purpose, whatever errors it handles: what it does without an answer is its affair."""
+
+
 class _Fields(dict[object, Hashable]):
     """A mapping that nobody changes, so it may be counted."""
 
@@ -158,8 +162,10 @@ class Outside:
     def _ask(self, action: str, value: Hashable, key: object) -> bool:
         self._enter_run()
         life = self._world.speaks if self._world is not None else None
-        if life is None:
+        if life is None or self._world is None:
             return self._do(action, value, key)
+        if self._world.reach_out():
+            raise Refused(f"as {self.name} refuses {action}")
         self._look_at(action, value, key)
         return life.at(f"{self.name} {action} {value!r}", lambda: self._do(action, value, key))
 

@@ -118,6 +118,66 @@ def test_a_message_that_only_a_failed_attempt_has_seen_is_found_lost(folder: Pat
         simulation_of(_stages(folder, SEEN_BEFORE)).run(range(40))
 
 
+PAID = """
+from surepipe.simulation import Outside
+bank, done = Outside("bank"), set()
+def price(order):
+    if order["order"] not in done:
+        PAYS
+    return {**order, "paid": True}
+"""
+PAYS = ['bank.do("pay", order["order"], key=order["order"])', 'done.add(order["order"])']
+
+
+@pytest.mark.parametrize("is_noted_first", [True, False])
+def test_what_is_noted_as_done_before_the_outside_refused_it_is_found_undone(
+    folder: Path, is_noted_first: bool
+) -> None:
+    """The attempt fails where it does something outside, and the next one finds its own note: nothing was paid.
+    Noted behind it, the memory is only a matter of repeats, and these have their key."""
+    pays = "\n        ".join(reversed(PAYS) if is_noted_first else PAYS)
+    simulation = simulation_of(_stages(folder, PAID.replace("PAYS", pays)), faults="bad-stage")
+    if not is_noted_first:
+        simulation.run(range(60))
+        return
+    with pytest.raises(SimulationFailed, match="bank pay 3 was never done") as found:
+        simulation.run(range(60))
+    assert "price fails as bank refuses pay" in " ".join(str(found.value).split())
+
+
+GUARDED = """
+from surepipe.simulation import Outside
+bank, rates = Outside("bank"), Outside("rates")
+class Down(Exception):
+    pass
+def rate(order):
+    try:
+        rates.do("ask", order["order"], key=order["order"])
+        return 2
+    except Exception as error:
+        return 1
+def paid(order):
+    try:
+        bank.do("pay", order["order"], key=order["order"])
+    except Exception as error:
+        raise Down("the bank") from error
+def price(order):
+    WORK
+    return {**order, "rate": rate(order)} if ASKS else order
+"""
+
+
+@pytest.mark.parametrize(
+    ("work", "asks"), [("paid(order)", False), ("paid(order)", True), ("pass", True)]
+)
+def test_a_stage_that_handles_errors_of_the_outside_is_held(
+    folder: Path, work: str, *, asks: bool
+) -> None:
+    """No handler of the stage's gets hold of that: what it does without an answer is not tried."""
+    stages = _stages(folder, GUARDED.replace("WORK", work).replace("ASKS", str(asks)))
+    simulation_of(stages, faults="bad-stage").run(range(60))
+
+
 @pytest.mark.parametrize("stages", [HELPED, HELPED_LATE], ids=["at the top", "in the function"])
 def test_what_a_helper_of_the_project_remembers_is_found_too(folder: Path, stages: str) -> None:
     """The stage imports it, from beside the file; of the libraries nothing is set back (simulation X-24, X-25)."""
@@ -581,6 +641,12 @@ SWALLOWING = {
         "    def __call__(self, order):\n        try:\n            self.bank.charge(1)\n"
         "        except Exception:  # here\n            pass\n        return order\nprice = Price()\n"
     ),
+    "keeps the error, and never looks at it": (
+        f"{OUTSIDE}def send(order):\n    last = None\n    for _ in range(3):\n        try:\n"
+        "            return mail.do('send', order, key=order['n'])\n"
+        "        except Exception as error:  # here\n            last = error\n"
+        "def price(order):\n    send(order)\n    return order\n"
+    ),
     "gathered": (
         "import asyncio\nasync def price(order):\n"
         "    await asyncio.gather(asyncio.sleep(0), return_exceptions=True)  # here\n    return order\n"
@@ -607,6 +673,12 @@ RATE = (
     "        return None\n"
 )
 RIGHT = {
+    "keeps the error, and raises it in the end": (
+        f"{OUTSIDE}def send(order):\n    last = None\n    for _ in range(3):\n        try:\n"
+        "            return mail.do('send', order, key=order['n'])\n"
+        "        except Exception as error:\n            last = error\n    raise last\n"
+        "def price(order):\n    send(order)\n    return order\n"
+    ),
     "says so where it acts": (
         f"{OUTSIDE}def price(order):\n    try:\n        mail.do('send', order, key=order['n'])\n"
         "    except Exception as error:\n        return {**order, 'error': str(error)}\n"

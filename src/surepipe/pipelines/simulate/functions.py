@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Iterator, Mapping
 from functools import partial
 from importlib import import_module
 from types import CodeType, ModuleType
-from typing import TypeAlias, TypeVar, cast
+from typing import NoReturn, TypeAlias, TypeVar, cast
 
 from surepipe.actors.consuming.coroutines import Wait, awaited, within
 from surepipe.errors import ConfigurationError, words_of
@@ -23,6 +23,7 @@ from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
 from surepipe.simulation.events import Touch
+from surepipe.simulation.outside import Refused
 from surepipe.simulation.timeline import as_detail, digest_of
 
 Function: TypeAlias = Callable[..., object]
@@ -163,12 +164,13 @@ class Calls:
         trouble = life.trouble_at(title)
         if trouble is not None and trouble.is_end and trouble.point < 0:
             life.meet(trouble)
-        if fails and call.attempt % 2:
+        is_refused = bool(fails and call.attempt % 2)
+        if is_refused and name not in self._world.reaching_out:
             self._fail(name, about, "before it began")
         begun = self._world.now
         if took:
             life.sleep(took)
-        result = self._entered(name, call, message)
+        result = self._entered(name, call, message, is_refused=is_refused)
         if fails and not call.attempt % 2:
             self._fail(name, about, "after it was done")
         lasted = self._world.now - begun
@@ -204,11 +206,12 @@ class Calls:
         took, seq = self._world.chooser.handling(Touch(title), about.epoch, about.seq, 1)
         return took, seq > 0
 
-    def _fail(self, name: str, about: About | None, when: str) -> None:
+    def _fail(self, name: str, about: About | None, when: str) -> NoReturn:
         self._row(about, "raised", f"fails {when}", "F20", stage=name)
         raise InjectedFailure(f"{name} fails {when}, on purpose")
 
-    def _entered(self, name: str, call: StageCall, message: object) -> object:
+    def _entered(self, name: str, call: StageCall, message: object, *, is_refused: bool) -> object:
+        """``is_refused``: it is to fail at the first thing that it does outside, before that is done."""
         world, life = self._world, self._life
         part = {"part": call.about.piece} if call.about and call.about.piece else {}
         self._row(call.about, "called", "", stage=name, **part)
@@ -216,6 +219,7 @@ class Calls:
             self._told(name, call.about, message)
         before, number = world.speech, world.called(name)
         world.speech = life, name, (call.about.key if call.about else "", number)
+        world.refused.update((number,) if is_refused else ())
         try:
             result = awaited(call(message), self._waiting(name, call.limit_s))
         except Crashed:
@@ -225,6 +229,8 @@ class Calls:
             raise Crashed from None
         except KeyboardInterrupt:
             raise
+        except Refused as refusal:
+            self._fail(name, call.about, str(refusal))
         except BaseException as error:
             life.check()
             if is_of_another_loop(error):
@@ -237,7 +243,11 @@ class Calls:
         finally:
             world.speech = before
             world.returned(number)
+            is_left = number in world.refused
+            world.refused.discard(number)
         life.check()
+        if is_left:
+            self._fail(name, call.about, "after it was done")
         if not isinstance(result, Later | TooHeavy):
             world.ended_well.add(number)
         return result

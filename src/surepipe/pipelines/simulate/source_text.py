@@ -518,7 +518,7 @@ class _Swallowing:
             if self.read.use is _Use.GIVEN and (drops or (is_end and self._does(function, node))):
                 yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
                 continue
-            is_over = drops or (not returns and _does_nothing(handler.body))
+            is_over = drops or (not returns and _does_nothing(handler.body, function))
             is_missed = is_over and self._is_missed(function, node)
             if is_missed or self._skips(function, node, handler):
                 yield _Swallows("catches every exception", handler.lineno, _GOES_ON)
@@ -528,7 +528,7 @@ class _Swallowing:
     ) -> bool:
         """What is to be done outside, in it or behind it, is left out when this fails, and what comes out doesn't
         say so."""
-        if not _does_nothing(handler.body):
+        if not _does_nothing(handler.body, function):
             return False
         if self._sends(node.orelse, self.read.scope):
             return True
@@ -1229,8 +1229,12 @@ def _root(node: ast.AST) -> str:
     return node.id if isinstance(node, ast.Name) else ""
 
 
-def _does_nothing(body: Sequence[ast.stmt]) -> bool:
-    """It tells of the error at most: it puts nothing in place of what failed, and calls nobody who may."""
+def _does_nothing(body: Sequence[ast.stmt], around: _FunctionTree | None = None) -> bool:
+    """It tells of the error at most: it puts nothing in place of what failed, and calls nobody who may. A variable
+    that the function never looks at holds nothing."""
+    looked_at = {
+        one.id for one in _within(around.body if around else ()) if _is_name(one, ast.Load)
+    }
     words = {
         inner
         for one in _within(body)
@@ -1238,6 +1242,8 @@ def _does_nothing(body: Sequence[ast.stmt]) -> bool:
         for inner in ast.walk(one)
     }
     for one in _within(body):
+        if around and isinstance(one, ast.Assign) and _is_kept_in_vain(one, looked_at):
+            continue
         if isinstance(one, ast.Raise | ast.Assign | ast.AugAssign | ast.AnnAssign):
             return False
         if isinstance(one, ast.Delete | ast.Yield | ast.YieldFrom | ast.NamedExpr):
@@ -1245,6 +1251,22 @@ def _does_nothing(body: Sequence[ast.stmt]) -> bool:
         if isinstance(one, ast.Call) and one not in words:
             return False
     return True
+
+
+def _looked_at(function: _FunctionTree) -> Iterator[str]:
+    """The variables whose value is asked for in it, or may be elsewhere."""
+    for one in ast.walk(function):
+        if isinstance(one, ast.Nonlocal | ast.Global):
+            yield from one.names
+        elif _is_name(one, ast.Load):
+            yield one.id
+
+
+def _is_kept_in_vain(one: ast.Assign, looked_at: Collection[str]) -> bool:
+    is_error = isinstance(one.value, ast.Name)  # nothing that does something to come by
+    return is_error and all(
+        _is_name(it, ast.Store) and it.id not in looked_at for it in one.targets
+    )
 
 
 def _names_given(nodes: Iterable[ast.AST]) -> Iterator[str]:

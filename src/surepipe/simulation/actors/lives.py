@@ -273,6 +273,10 @@ class ActorWorld(Timeline, ABC):
         """The calls that go on, by their numbers: the stage, and since when."""
         self.ended_well: set[int] = set()
         """Those that were through with their message."""
+        self.reaching_out: set[str] = set()
+        """The stages that have done something outside so far."""
+        self.refused: set[int] = set()
+        """The calls that are to fail where they do something outside."""
         self.waited: Counter[str] = Counter()
         """Microseconds that calls of each stage took: its own waits, in virtual time."""
         self.nodes: dict[str, MachineNode | ActorNode] = {}
@@ -313,6 +317,14 @@ class ActorWorld(Timeline, ABC):
     @abstractmethod
     def cut_power(self, for_us: int) -> None:
         """All processes and all stores end at once."""
+
+    def reach_out(self) -> bool:
+        """The call that goes on does something outside; whether it fails there, before that is done."""
+        self.reaching_out.add(self.speaking)
+        number = self.handling[1]
+        is_refused = number in self.refused
+        self.refused.discard(number)
+        return is_refused
 
     def called(self, stage: str) -> int:
         """A call begins; gives its number."""

@@ -171,8 +171,8 @@ paid = set()
 
 def price(order):
     if order["id"] not in paid:
-        paid.add(order["id"])
         bank.do("pay", order["id"])
+        paid.add(order["id"])
     return order
 
 

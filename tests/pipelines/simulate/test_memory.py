@@ -647,6 +647,11 @@ SWALLOWING = {
         "        except Exception as error:  # here\n            last = error\n"
         "def price(order):\n    send(order)\n    return order\n"
     ),
+    "says that it is done with a message of a book": (
+        f"{OUTSIDE}from surepipe.queues.book import Done\ndef price(order):\n    try:\n"
+        "        mail.do('send', order, key=order['n'])\n"
+        "    except Exception:  # here\n        return Done()\n    return order\n"
+    ),
     "gathered": (
         "import asyncio\nasync def price(order):\n"
         "    await asyncio.gather(asyncio.sleep(0), return_exceptions=True)  # here\n    return order\n"
@@ -673,6 +678,11 @@ RATE = (
     "        return None\n"
 )
 RIGHT = {
+    "says that it came to nothing": (
+        f"{OUTSIDE}from surepipe.queues.book import Done\ndef price(order):\n    try:\n"
+        "        mail.do('send', order, key=order['n'])\n"
+        "    except Exception:\n        return Done(success=False)\n    return order\n"
+    ),
     "keeps the error, and raises it in the end": (
         f"{OUTSIDE}def send(order):\n    last = None\n    for _ in range(3):\n        try:\n"
         "            return mail.do('send', order, key=order['n'])\n"

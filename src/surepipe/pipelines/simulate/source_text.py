@@ -29,6 +29,8 @@ from textwrap import dedent
 from types import ModuleType
 from typing import Any, TypeAlias, TypeGuard, cast
 
+from surepipe.queues.book import Done
+
 Function: TypeAlias = Callable[..., object]
 
 _LEVELS = 4
@@ -513,7 +515,7 @@ class _Swallowing:
             if _raises(handler.body, self.read.scope, self.project):
                 continue
             returns = [one.value for one in inside if isinstance(one, ast.Return)]
-            drops = any(_is_nothing(one) or (self.is_filter and _is_false(one)) for one in returns)
+            drops = any(map(self._drops, returns))
             is_end = node is function.body[-1] and not returns and not self.read.called
             if self.read.use is _Use.GIVEN and (drops or (is_end and self._does(function, node))):
                 yield _Swallows("catches every exception", handler.lineno, _GIVES_NOTHING)
@@ -637,6 +639,12 @@ class _Swallowing:
             if not is_last or self._sends(ending.body, ending.scope):
                 return False
         return self._is_missed(function, node)
+
+    def _drops(self, value: ast.expr | None) -> bool:
+        """Whether nothing goes on where this is given: of a message from a book, where it says no more than so."""
+        if isinstance(value, ast.Call) and not (value.args or value.keywords):
+            return self.read.scope.value_of(value.func) is Done
+        return _is_nothing(value) or (self.is_filter and _is_false(value))
 
     def _is_missed(self, function: _FunctionTree, node: _Trying) -> bool:
         """What goes out is another one when this fails, nothing is raised after it, and there is no default."""

@@ -744,8 +744,9 @@ def _results(part: StagePart, given: object, environment: Environment) -> list[o
     """What a flat-map gives, all of it before any goes on: a generator may fail in the middle."""
     if given is None:
         return []
+    kind = type(given).__name__
     if isinstance(given, str | bytes | dict) or not isinstance(given, Iterable):
-        raise TypeError(f"{part.does} gave {type(given).__name__}: a flat-map gives a list")
+        raise TypeError(f"{part.does} gave {kind}: a flat-map gives a list")
     with failing_only(part.name):  # an iterable of the user's runs here
         results = cast("Iterable[object]", given)
         found = environment.blocking(lambda: list(results))

@@ -1240,9 +1240,7 @@ def _root(node: ast.AST) -> str:
 def _does_nothing(body: Sequence[ast.stmt], around: _FunctionTree | None = None) -> bool:
     """It tells of the error at most: it puts nothing in place of what failed, and calls nobody who may. A variable
     that the function never looks at holds nothing."""
-    looked_at = {
-        one.id for one in _within(around.body if around else ()) if _is_name(one, ast.Load)
-    }
+    looked_at = set(_looked_at(around)) if around else set[str]()
     words = {
         inner
         for one in _within(body)

@@ -414,7 +414,7 @@ def test_a_stage_that_can_never_take_some_message_is_not_called_broken(
 @pytest.mark.parametrize("error", ERRORS)
 def test_a_planted_error_is_seen(error: str) -> None:
     """V-1: of each kind the first pipeline; stages that are correct, and a route, are drawn around it."""
-    assert seen(planted(error, 0), range(20))
+    assert seen(planted(error, 0), range(40))
 
 
 def test_an_outage_of_the_store_of_a_sink_changes_the_order_where_later_messages_go_on() -> None:

@@ -225,7 +225,7 @@ def test_a_loop_that_is_cancelled_where_others_get_their_turn_leaves_the_pipe_to
                             seen.append(message)
             assert await anext(loop, None) is None
         assert seen == list(range(300))
-        assert 3 < rounds < 100
+        assert rounds > 3
 
     run(body)
 

@@ -351,8 +351,9 @@ class StreamPlace(ReceiverLayer):
             return
         place = self.work.next
         detail = (
-            f"entries of stream {self.stream!r} are gone that reader {self.reader!r} has not read: trimmed, or "
-            "removed by somebody else"
+            f"entries of stream {self.stream!r} are gone that reader {self.reader!r} has not read: trimmed (by "
+            "force, or as its place is kept in another store, for which no retention waits), or removed by "
+            "somebody else"
         )
         self.port.notice(NoticeKind.TRIMMED, 0, ((place, earliest - 1),), detail)
         if self.options.on_trimmed == "stop":

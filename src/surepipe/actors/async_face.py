@@ -252,9 +252,8 @@ class TaskIterator:
         self._is_asked = True
         try:
             message = await in_task(lambda: next(messages, _END))
-            await (
-                breathe()
-            )  # only now: the message before is settled, and this one is left where it was
+            # Only now: the message before is settled, and this one is left where it was.
+            await breathe()
         except BaseException:
             self._leave()
             raise

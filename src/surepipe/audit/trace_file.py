@@ -121,15 +121,28 @@ class RowsInTime:
 
     def __init__(self, rows: Iterable[Row]) -> None:
         self._rows = rows
+        self._is_in_order = False
+        """Known once all of them were read: an audit reads them several times."""
 
     def __iter__(self) -> Iterator[Row]:
-        remaining = _timed(self._rows)
-        waiting = list(islice(remaining, ROWS_AT_ONCE))
-        heapify(waiting)
-        for one in remaining:
-            yield heappushpop(waiting, one)[-1]
-        while waiting:
-            yield heappop(waiting)[-1]
+        if self._is_in_order:
+            yield from self._rows
+            return
+        is_in_order = True
+        for number, (*_, at, row) in enumerate(_in_order(self._rows)):
+            is_in_order &= at == number
+            yield row
+        self._is_in_order = is_in_order
+
+
+def _in_order(rows: Iterable[Row]) -> Iterator[tuple[int, str, int, int, int, Row]]:
+    remaining = _timed(rows)
+    waiting = list(islice(remaining, ROWS_AT_ONCE))
+    heapify(waiting)
+    for one in remaining:
+        yield heappushpop(waiting, one)
+    while waiting:
+        yield heappop(waiting)
 
 
 def _timed(rows: Iterable[Row]) -> Iterator[tuple[int, str, int, int, int, Row]]:

@@ -66,7 +66,7 @@ def looked_at(name: str, *actions: str) -> None:
         seen.update((name, action) for action in actions)
 
 
-class Refused(BaseException):
+class RefusedEffect(BaseException):
     """A stage fails here, on purpose, whatever errors it handles: what it does without an answer is its affair."""
 
 
@@ -165,7 +165,7 @@ class Outside:
         if life is None or self._world is None:
             return self._do(action, value, key)
         if self._world.reach_out():
-            raise Refused(f"as {self.name} refuses {action}")
+            raise RefusedEffect(f"as {self.name} refuses {action}")
         self._look_at(action, value, key)
         return life.at(f"{self.name} {action} {value!r}", lambda: self._do(action, value, key))
 

@@ -629,8 +629,11 @@ class _Judgement:
 
     def _look_across(self, known: NumberedChannels, counts: Sequence[_Count]) -> None:
         """The order of a stream is one over all of its producers, and their readers keep to it."""
+        readers = [name.partition("@")[0] for name in known.channels]
+        if not self.has_places or len(set(readers)) == len(readers):
+            return  # a producer that is alone is judged by its positions
         numbers = {name: at for at, name in enumerate(known.channels)}
-        for name, *cells in self.engine.rows(sql.ACROSS) if self.has_places else ():
+        for name, *cells in self.engine.rows(sql.ACROSS):
             if (at := numbers.get(str(name))) is not None and not counts[at].below:
                 counts[at].across, epoch, seq = integers(cells)
                 place = known.position(at, epoch, seq)

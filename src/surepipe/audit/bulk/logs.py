@@ -106,9 +106,8 @@ def _files(path: Path) -> tuple[Path, ...]:
             raise ConfigurationError(
                 f"{path} holds no trace: no file in it ends in {PARQUET} or {LINES}"
             )
-        begun = [
-            one for one in inside if one.stat().st_size
-        ]  # others ended before their first pipe
+        # The other files are of processes that ended before their first pipe.
+        begun = [one for one in inside if one.stat().st_size]
         return tuple(begun or inside)
     if not path.exists():
         raise ConfigurationError(f"{path} can't be read: no such file or folder")

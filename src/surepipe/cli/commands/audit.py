@@ -116,12 +116,11 @@ def audit(  # noqa: PLR0917 - the options of a command
         return
     named = {"--page": page is not None, "--at-rest": at_rest, "--expect": bool(expect)}
     for_bulk = [*_only_in_bulk(places), *(name for name, is_given in named.items() if is_given)]
-    asks_for_bulk = bool(for_bulk)
-    if engine is EngineName.TRACE and asks_for_bulk:
+    if engine is EngineName.TRACE and for_bulk:
         raise ConfigurationError(
             f"--engine trace reads files of traces row by row; for {' and '.join(for_bulk)} use --engine local"
         )
-    if engine in (EngineName.LOCAL, EngineName.SPARK) or asks_for_bulk:
+    if engine in (EngineName.LOCAL, EngineName.SPARK) or for_bulk:
         chosen = "spark" if engine is EngineName.SPARK else "local"
         wish = _Wish(places, chosen, master, expect, str(match), at_rest, page, as_json, plan)
         _leave(_audit_in_bulk(wish))

@@ -23,7 +23,7 @@ from surepipe.simulation.actors.lives import Life
 from surepipe.simulation.actors.runtime import SimulatedRuntime
 from surepipe.simulation.actors.tasks import Crashed
 from surepipe.simulation.events import Touch
-from surepipe.simulation.outside import Refused
+from surepipe.simulation.outside import RefusedEffect
 from surepipe.simulation.timeline import as_detail, digest_of
 
 Function: TypeAlias = Callable[..., object]
@@ -229,7 +229,7 @@ class Calls:
             raise Crashed from None
         except KeyboardInterrupt:
             raise
-        except Refused as refusal:
+        except RefusedEffect as refusal:
             self._fail(name, call.about, str(refusal))
         except BaseException as error:
             life.check()
